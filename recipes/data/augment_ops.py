@@ -3,9 +3,9 @@
 `OPERATIONS` equal those of tf-models-official (official/vision/ops/augment.py), except that geometric ones fill with
 gray (128), as in the code that trained the published AugReg models, and not by reflection. Of a photograph's pixels,
 Rotate and the shears take another neighbor in 0.02 to 0.2 %, where two are as near, and Sharpness, a mean of exact
-thirteenths, rounds about 1 % otherwise. Nothing here is random, so
-that images depend on (seed, index) only; tf-models-official draws from TensorFlow's global generator. augment_pillow.py
-has the operations that only timm's RandAugment has.
+thirteenths, rounds about 1 % otherwise. Nothing here is random, so that images depend on (seed, index) only;
+tf-models-official draws from TensorFlow's global generator. augment_pillow.py has the operations that only timm's
+RandAugment has.
 
 `level` is a Python number, 10 the strongest of AutoAugment; `sign` a scalar tensor, 1.0 or -1.0; `point` two scalar
 tensors (y, x) in [0, 1).

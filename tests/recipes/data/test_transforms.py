@@ -13,6 +13,7 @@ from scenes import encoded
 from keras_vit import Preprocessing
 from keras_vit.decoding import decode
 from keras_vit.recipes.data.transforms import (
+    WINDOWS,
     decode_window,
     evaluation_transform,
     inception_window,
@@ -22,6 +23,7 @@ from keras_vit.recipes.data.transforms import (
 from keras_vit.recipes.recipe import Data
 
 GOLDENS = np.load(DATA / "augment.npz")
+BATCHES = np.load(DATA / "training_batches.npz")  # tools/training_goldens.py
 # Fields (resize, crop fraction), and big_vision's preprocessing.
 BIG_VISION = [
     (("shortest_area", 0.875), "resize_small256_crop224"),
@@ -148,6 +150,26 @@ def test_antialias_smooths_training_images_as_pillow_does(color_blocks):
     sharp = training_transform(replace(data, antialias=False), 0, *PIXELS)
     rough = sharp(tf.constant(0, tf.int64), tf.constant(encoded(color_blocks, "PNG")))
     assert np.abs(rough - expected).max() > 3
+
+
+@pytest.mark.parametrize("peer,crop", [("big_vision", "inception"), ("torchvision", "torchvision")])
+def test_training_images_equal_the_authors_with_their_draws(peer, crop, monkeypatch):
+    """big_vision's decode_jpeg_and_inception_crop|flip_lr; MAE's transforms on the same decoded pixels."""
+    file, pillow = tf.constant(BATCHES["jpeg"].tobytes()), peer == "torchvision"
+    data = Data(image_size=48, crop=crop, interpolation="bicubic" if pillow else "bilinear", antialias=pillow)
+    flipped = set()
+    for box, expected in zip(BATCHES[f"{peer}_boxes"], BATCHES[f"{peer}_images"].astype("float32"), strict=True):
+        monkeypatch.setitem(WINDOWS, crop, lambda key, min_area, box=box: lambda shape: tf.constant(box, tf.int32))
+        transform = training_transform(data, 0, *PIXELS)
+        images = {index: transform(tf.constant(index, tf.int64), decode(file) if pillow else file) for index in (0, 1)}
+        index, image = min(images.items(), key=lambda item: float(abs(item[1] - expected).numpy().max()))
+        flipped.add(index)  # of these two, one is flipped
+        difference = np.clip(image, 0, 255) - expected
+        if pillow:  # which rounds and clips after rows, and again after columns
+            assert np.abs(difference).max() < 3.2 and np.abs(difference).mean() < 0.3
+        else:  # truncated to integers
+            assert -1e-3 < difference.min() and difference.max() < 1.001
+    assert flipped == {0, 1}
 
 
 def test_resize_crops_squares_of_the_squashed_image(color_blocks):
