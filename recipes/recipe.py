@@ -126,7 +126,9 @@ class MaskedAutoencoder(Unlabeled):
     method: ClassVar[str] = "as the encoder of a masked autoencoder, without labels (MAE, arXiv 2111.06377)"
 
     architecture: Architecture = field(
-        default_factory=lambda: Architecture(pooling="gap", position_embedding="sincos_2d", initialization="mae")
+        default_factory=lambda: Architecture(
+            pooling="gap", position_embedding="sincos_2d", initialization="mae", gelu="erf"
+        )
     )
     data: Data = field(
         default_factory=lambda: Data(

@@ -29,10 +29,11 @@ class Architecture(Checked):
         pooling: "token", "gap" or "map".
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for no
             such layer.
-        position_embedding, position_placement: See `ViTConfig`.
+        position_embedding, position_placement, prefix_positions: See `ViTConfig`.
         initialization: Start weights of "vit" (the paper's code), "deit" or "mae", see
             `keras_vit.recipes.training.initialization`; not used with given weights.
         qk_norm: Normalize queries and keys: allows higher learning rates.
+        gelu: "tanh", the approximation in the paper's code, or "erf", the exact form in PyTorch's.
         layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
         dropout: Rate of dropout.
         stochastic_depth: Rate of the last block, which grows linearly from 0 at the first; or several, one for each
@@ -51,8 +52,10 @@ class Architecture(Checked):
     representation_size: int | None = None
     position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
     position_placement: Literal["stem", "every_layer", "shared"] = "stem"
+    prefix_positions: bool = True
     initialization: Literal["vit", "deit", "mae"] = "vit"
     qk_norm: bool = False
+    gelu: Literal["tanh", "erf"] = "tanh"
     layer_scale: float | None = None
     dropout: float = 0.0
     stochastic_depth: float | tuple[float, ...] = 0.0

@@ -70,7 +70,7 @@ HARD = Distillation(
 SOFT = replace(HARD, distillation="soft", temperature=3.0, distillation_alpha=0.1, distillation_token=False)
 
 MODELS = {
-    name: Architecture(variant, stochastic_depth=0.1, initialization="deit")
+    name: Architecture(variant, stochastic_depth=0.1, initialization="deit", gelu="erf")
     for name, variant in (("ti16", "Ti/16"), ("s16", "S/16"), ("b16", "B/16"))
 }
 RECIPES: dict[str, Supervised] = {

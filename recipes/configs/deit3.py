@@ -18,14 +18,25 @@ from dataclasses import replace
 from keras_vit.recipes.configs.deit import DATA, IMAGES
 from keras_vit.recipes.configs.imagenet import RUN
 from keras_vit.recipes.recipe import Architecture, Augment, Optimizer, Supervised
+from keras_vit.variants import parse_variant
 
 BATCH = 2048
 FINE_TUNING_BATCH = 512
 
-# The same rate of stochastic depth in all blocks, where DeiT's grows (models_v2.py).
-S16 = Architecture("S/16", layer_scale=1e-4, initialization="deit", stochastic_depth=(0.05,) * 12)
-B16 = Architecture("B/16", layer_scale=1e-4, initialization="deit", stochastic_depth=(0.2,) * 12)
-L16 = Architecture("L/16", layer_scale=1e-4, initialization="deit", stochastic_depth=(0.45,) * 24)
+
+def _architecture(variant, stochastic_depth):
+    """The rate is that of all blocks, where DeiT's grows; the class token has no position (models_v2.py)."""
+    return Architecture(
+        variant,
+        prefix_positions=False,
+        initialization="deit",
+        gelu="erf",
+        layer_scale=1e-4,
+        stochastic_depth=(stochastic_depth,) * parse_variant(variant)["depth"],
+    )
+
+
+S16, B16, L16 = _architecture("S/16", 0.05), _architecture("B/16", 0.2), _architecture("L/16", 0.45)
 
 PRETRAINING_DATA = replace(
     DATA,
