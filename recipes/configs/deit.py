@@ -20,8 +20,8 @@ from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, 
 IMAGES = 1_281_167
 BATCH = 1024
 
-# The code also warms up from 1e-6 and decays to 1e-5; here the learning rate starts and ends at 0. All training images
-# are used, as there.
+# The code changes the learning rate once an epoch, from 1e-6 to 1e-5; here it changes at every step and starts and ends
+# at 0. All training images are used, as there.
 DATA = Data(
     dataset="imagenet2012",
     train_split="train",

@@ -9,8 +9,7 @@ Hours:     Core-days of TPU v3, computed as in imagenet.py: S/16 12, B/16 at 192
 Accuracy:  Top-1 of README_revenge.md: S/16 81.4, B/16 83.8, L/16 84.9 at 224 (81.38, 83.80, 84.86 in its logs, before
            the fine-tuning at 224 B/16 83.45 and L/16 84.46). Not yet measured here.
 
-All numbers are those of the commands in README_revenge.md of facebookresearch/deit, else the defaults of its main.py,
-but for the test crop: the whole image, as in the paper; main.py's default, which DeiT has, is 0.875.
+All numbers are those of the commands in README_revenge.md of facebookresearch/deit, else the defaults of its main.py.
 """
 
 from dataclasses import replace
