@@ -126,11 +126,14 @@ class MaskedAutoencoder(Unlabeled):
     method: ClassVar[str] = "as the encoder of a masked autoencoder, without labels (MAE, arXiv 2111.06377)"
 
     architecture: Architecture = field(
-        default_factory=lambda: Architecture(pooling="gap", position_embedding="sincos_2d")
+        default_factory=lambda: Architecture(
+            pooling="gap", position_embedding="sincos_2d", initialization="mae", gelu="erf"
+        )
     )
     data: Data = field(
         default_factory=lambda: Data(
             batch_size=4096,
+            crop="torchvision",
             min_crop_area=0.2,
             interpolation="bicubic",
             antialias=True,

@@ -29,8 +29,11 @@ class Architecture(Checked):
         pooling: "token", "gap" or "map".
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None for no
             such layer.
-        position_embedding: See `VisionTransformer`.
+        position_embedding, position_placement, prefix_positions: See `ViTConfig`.
+        initialization: Start weights of "vit" (the paper's code), "deit" or "mae", see
+            `keras_vit.recipes.training.initialization`; not used with given weights.
         qk_norm: Normalize queries and keys: allows higher learning rates.
+        gelu: "tanh", the approximation in the paper's code, or "erf", the exact form in PyTorch's.
         layer_scale: Initial value of learnable factors on the residual branches (arXiv 2103.17239); None for none.
         dropout: Rate of dropout.
         stochastic_depth: Rate of the last block, which grows linearly from 0 at the first; or several, one for each
@@ -48,7 +51,11 @@ class Architecture(Checked):
     pooling: Literal["token", "gap", "map"] = "token"
     representation_size: int | None = None
     position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
+    position_placement: Literal["stem", "every_layer", "shared"] = "stem"
+    prefix_positions: bool = True
+    initialization: Literal["vit", "deit", "mae"] = "vit"
     qk_norm: bool = False
+    gelu: Literal["tanh", "erf"] = "tanh"
     layer_scale: float | None = None
     dropout: float = 0.0
     stochastic_depth: float | tuple[float, ...] = 0.0
@@ -153,12 +160,13 @@ class Data(Checked):
         image_size: Side of the model's square input image, in pixels.
         batch_size: Global batch size: images per step, over all replicas.
         labels_per_class: Train on this number of images of each class only, chosen by the seed; None for all.
-        crop: Crop of training images: "inception" (random area and aspect ratio, the paper's pre-training), "resize"
-            (squash to `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning), "pad"
-            (squash, then a random square of the image padded by an eighth of its side with black: CIFAR), "simple"
-            (the shorter side resized to `image_size`, then a random square of the image with 4 mirrored pixels around
-            it: DeiT III) or "none" (squash).
-        min_crop_area: Smallest fraction of the image's area in an "inception" crop.
+        crop: Crop of training images: "inception" (random height and aspect ratio, the paper's pre-training),
+            "torchvision" (uniform area and logarithm of the aspect ratio: DeiT, MAE), "resize" (squash to
+            `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning), "pad" (squash, then
+            a random square of the image padded by an eighth of its side with black: CIFAR), "simple" (the shorter side
+            resized to `image_size`, then a random square of the image with 4 mirrored pixels around it: DeiT III) or
+            "none" (squash).
+        min_crop_area: Smallest fraction of the image's area in an "inception" or "torchvision" crop.
         resize_size: Size in pixels before the random crop of "resize".
         scaled_decoding: Decode crops of JPEG files at 1/2, 1/4 or 1/8 of their size where that leaves `image_size`
             pixels: for photographs of many megapixels. It changes pixels as `antialias` does, see docs/data.md.
@@ -186,7 +194,7 @@ class Data(Checked):
     image_size: int = 224
     batch_size: int = 512
     labels_per_class: int | None = None
-    crop: Literal["inception", "resize", "pad", "simple", "none"] = "inception"
+    crop: Literal["inception", "torchvision", "resize", "pad", "simple", "none"] = "inception"
     min_crop_area: float = 0.05
     resize_size: int = 448
     scaled_decoding: bool = False
@@ -212,9 +220,9 @@ class Data(Checked):
             )
 
     def _check_scaled_decoding(self):
-        if self.scaled_decoding and self.crop != "inception":
+        if self.scaled_decoding and self.crop not in ("inception", "torchvision"):
             raise RecipeError(
-                "Scaled decoding is for the crop 'inception', which draws windows of an image.",
+                "Scaled decoding is for the crops 'inception' and 'torchvision', which draw windows of an image.",
                 {"data.scaled_decoding": True, "data.crop": self.crop},
                 {"data.scaled_decoding": False},
             )

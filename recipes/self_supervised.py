@@ -13,6 +13,7 @@ from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import MaskedPatchModel, Reconstruction, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
 from keras_vit.recipes.training.callbacks import use_ema_weights
+from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.metrics import PatchAccuracy
 from keras_vit.recipes.training.model import build_model, optimizer_arguments
 
@@ -33,6 +34,7 @@ def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
     else:
         model, loss = MaskedPatchModel(vit, recipe.target), masked_patch_loss(recipe.target)
         metrics = [] if recipe.target == "pixels" else [PatchAccuracy(name="top1", dtype="float32")]
+    initialize(model, recipe.architecture.initialization, recipe.run.seed)
     model.compile(
         **optimizer_arguments(recipe, recipe.total_steps, model),
         loss=loss,

@@ -1,7 +1,8 @@
 """Results of other projects, computed by their own code: files in tests/data/ for optimizers, data and metrics.
 
 Command: python tools/training_goldens.py SUBJECT [FOLDER]
---help lists the packages of a subject. FOLDER is a clone of facebookresearch/deit, for three_augment.
+--help lists the packages of a subject. FOLDER is a clone of facebookresearch/deit, for three_augment, or of
+google-research/big_vision, for training_batches.
 """
 
 import argparse
@@ -109,6 +110,44 @@ def _simple_crops(augment, image):
     return {"simple_input": np.asarray(image), "simple_padded": np.asarray(padded)}
 
 
+def training_batches(folder):
+    """Batches of crops and flips of a JPEG file with their own draws: big_vision's, and torchvision's as MAE has it."""
+    sys.path.insert(0, folder)
+    import tensorflow as tf
+    import torch
+    from big_vision.pp import ops_image
+    from PIL import Image
+    from torchvision import transforms
+
+    photo = Image.open(io.BytesIO(np.load(DATA / "augment.npz")["photo_png"].tobytes()))
+    file = io.BytesIO()
+    photo.resize((240, 180), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90)
+    arrays = {"jpeg": np.frombuffer(file.getvalue(), "uint8")}
+    decoded = Image.fromarray(tf.io.decode_jpeg(file.getvalue()).numpy())
+
+    tf.random.set_seed(0)
+    draw, boxes = tf.image.sample_distorted_bounding_box, []
+
+    def recorded(*arguments, **options):
+        begin, size, box = draw(*arguments, **options)
+        boxes.append([*begin.numpy()[:2], *size.numpy()[:2]])
+        return begin, size, box
+
+    tf.image.sample_distorted_bounding_box = recorded
+    crop, flip = ops_image.get_decode_jpeg_and_inception_crop(48), ops_image.get_random_flip_lr()
+    images = [flip(crop({"image": file.getvalue()}))["image"].numpy() for _ in range(8)]
+    arrays |= {"big_vision_boxes": np.array(boxes), "big_vision_images": np.stack(images)}
+
+    torch.manual_seed(0)
+    cropped = transforms.RandomResizedCrop(48, scale=(0.2, 1.0), interpolation=transforms.InterpolationMode.BICUBIC)
+    draw, boxes = cropped.get_params, []
+    cropped.get_params = lambda *arguments: boxes.append(draw(*arguments)) or boxes[-1]
+    pipeline = transforms.Compose([cropped, transforms.RandomHorizontalFlip()])
+    images = [np.asarray(pipeline(decoded)) for _ in range(8)]
+    arrays |= {"torchvision_boxes": np.array(boxes), "torchvision_images": np.stack(images)}
+    np.savez_compressed(DATA / "training_batches.npz", **arrays)
+
+
 def average_precision():
     """scikit-learn's average precision of five classes; the sixth has no image. "scores" have many equal ones."""
     from sklearn.metrics import average_precision_score
@@ -152,8 +191,10 @@ SUBJECTS = {
     "optimizers": (optimizers, "torch timm optax"),
     "three_augment": (three_augment, "torch torchvision timm pillow"),
     "average_precision": (average_precision, "scikit-learn"),
+    "training_batches": (training_batches, "tensorflow torch torchvision einops pillow"),
     "hub_dataset": (hub_dataset, "datasets pillow"),
 }
+CLONES = "three_augment", "training_batches"
 
 
 def main():
@@ -162,11 +203,11 @@ def main():
         description=f"{__doc__}\n{packages}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("subject", choices=SUBJECTS)
-    parser.add_argument("folder", nargs="?", help="a clone of facebookresearch/deit, for three_augment alone")
+    parser.add_argument("folder", nargs="?", help="a clone, for " + " and ".join(CLONES))
     arguments = parser.parse_args()
     write, requires = SUBJECTS[arguments.subject]
-    if (arguments.folder is not None) != (arguments.subject == "three_augment"):
-        parser.error(f"Expected a folder for three_augment, else none. Received: {arguments.folder}")
+    if (arguments.folder is not None) != (arguments.subject in CLONES):
+        parser.error(f"Expected a folder for {' and '.join(CLONES)}, else none. Received: {arguments.folder}")
     try:
         write(*[arguments.folder] * (arguments.folder is not None))
     except ImportError as error:

@@ -39,8 +39,8 @@ def layer_groups(model) -> list[list]:
 def layer_wise_factors(model, decay: float) -> dict[str, float]:
     """Layer-wise learning-rate decay: factors on the learning rate that decrease from the head to the input.
 
-    As in BEiT (arXiv 2106.08254) and timm: 1 for the last group of `layer_groups`, `decay` for the one before it, then
-    its square, and so on.
+    As in BEiT (arXiv 2106.08254) and MAE: 1 for the last group of `layer_groups`, `decay` for the one before it, then
+    its square, and so on. timm's final normalization, before a token or MAP head, has the last block's factor.
 
     Args:
         model: A `VisionTransformer`.

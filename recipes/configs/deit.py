@@ -20,8 +20,8 @@ from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, 
 IMAGES = 1_281_167
 BATCH = 1024
 
-# The code also warms up from 1e-6 and decays to 1e-5; here the learning rate starts and ends at 0. All training images
-# are used, as there.
+# The code changes the learning rate once an epoch, from 1e-6 to 1e-5; here it changes at every step and starts and ends
+# at 0. All training images are used, as there.
 DATA = Data(
     dataset="imagenet2012",
     train_split="train",
@@ -29,7 +29,7 @@ DATA = Data(
     test_split="validation",
     image_size=224,
     batch_size=BATCH,
-    crop="inception",
+    crop="torchvision",
     min_crop_area=0.08,
     augment=Augment(
         randaugment_layers=2,
@@ -70,7 +70,7 @@ HARD = Distillation(
 SOFT = replace(HARD, distillation="soft", temperature=3.0, distillation_alpha=0.1, distillation_token=False)
 
 MODELS = {
-    name: Architecture(variant, stochastic_depth=0.1)
+    name: Architecture(variant, stochastic_depth=0.1, initialization="deit", gelu="erf")
     for name, variant in (("ti16", "Ti/16"), ("s16", "S/16"), ("b16", "B/16"))
 }
 RECIPES: dict[str, Supervised] = {

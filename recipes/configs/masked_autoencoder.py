@@ -19,7 +19,7 @@ BATCH = 4096
 # The published models have a class token, which pre-training does not use, and average the patches for fine-tuning.
 # The paper's appendix A.1 reports similar results without it: then the weights need no change for fine-tuning.
 MAE = MaskedAutoencoder(
-    architecture=Architecture("B/16", pooling="gap", position_embedding="sincos_2d"),
+    architecture=Architecture("B/16", pooling="gap", position_embedding="sincos_2d", initialization="mae", gelu="erf"),
     data=replace(DATA, batch_size=BATCH, min_crop_area=0.2, augment=Augment()),
     optimizer=Optimizer(
         name="adamw",

@@ -1,9 +1,11 @@
 """The image operations of RandAugment and AutoAugment, on (H, W, 3) uint8 of static shape. H W pixels.
 
 `OPERATIONS` equal those of tf-models-official (official/vision/ops/augment.py), except that geometric ones fill with
-gray (128), as in the code that trained the published AugReg models, and not by reflection. Nothing here is random, so
-that images depend on (seed, index) only; tf-models-official draws from TensorFlow's global generator. augment_pillow.py
-has the operations that only timm's RandAugment has.
+gray (128), as in the code that trained the published AugReg models, and not by reflection. Of a photograph's pixels,
+Rotate and the shears take another neighbor in 0.02 to 0.2 %, where two are as near, and Sharpness, a mean of exact
+thirteenths, rounds about 1 % otherwise. Nothing here is random, so that images depend on (seed, index) only;
+tf-models-official draws from TensorFlow's global generator. augment_pillow.py has the operations that only timm's
+RandAugment has.
 
 `level` is a Python number, 10 the strongest of AutoAugment; `sign` a scalar tensor, 1.0 or -1.0; `point` two scalar
 tensors (y, x) in [0, 1).
@@ -128,7 +130,7 @@ def rotation(degrees, x: float, y: float):
 def affine(image, to_x, to_y):
     """Affine transform: pixel (x, y) is the nearest one to (a x + b y + c, d x + e y + f), or gray outside.
 
-    A gather, in a fifth of the time of ImageProjectiveTransformV3 and with the same pixels.
+    A gather, in a fifth of the time of ImageProjectiveTransformV3 and with the same pixels where none are equally near.
     """
     height, width, _ = image.shape
     x, y = tf.range(width, dtype=tf.float32)[None], tf.range(height, dtype=tf.float32)[:, None]

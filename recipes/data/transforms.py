@@ -15,6 +15,7 @@ from keras_vit.recipes.recipe import Data
 
 PIXELS = (0.0,) * 3, (1 / 255,) * 3  # mean and std that leave pixels in [0, 255]
 FACTORS = (1, 2, 4, 8)  # by which libjpeg divides the size of an image while it decodes it
+WINDOW_ATTEMPTS, WIDEST = 10, 4 / 3  # of the crop "torchvision"
 SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augment.py)
 
 
@@ -41,9 +42,9 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
         flip_draw, crop_draws, distort_draws, erase_draws = tf.split(
             tf.random.stateless_uniform((sum(sizes),), key(1)), sizes
         )
-        if data.crop == "inception":
+        if data.crop in WINDOWS:
             least_size = size if data.scaled_decoding else None
-            image = decode_window(encoded, inception_window(key(0), data.min_crop_area), least_size)
+            image = decode_window(encoded, WINDOWS[data.crop](key(0), data.min_crop_area), least_size)
         else:
             image = decode(encoded)
         if max_value < 255 and encoded.dtype == tf.string:
@@ -114,6 +115,32 @@ def inception_window(key, min_area: float):
         return tf.concat([begin[:2], size[:2]], 0)
 
     return window
+
+
+def torchvision_window(key, min_area: float):
+    """Returns a function that draws a window, as `decode_window` takes it: torchvision's `RandomResizedCrop`.
+
+    The area is uniform in [min_area, 1] of the image, the logarithm of width / height uniform between those of 3/4 and
+    4/3. `inception_window` draws a uniform height, and so smaller areas. If none of ten windows fits, it is the whole
+    image, of longer ones the central part, of 4/3 or 3/4.
+    """
+    draws = tf.random.stateless_uniform((4, WINDOW_ATTEMPTS), key)
+
+    def window(shape):
+        image = tf.cast(shape[:2], tf.float32)  # height, width
+        area = tf.reduce_prod(image) * (min_area + (1.0 - min_area) * draws[0])
+        aspect = WIDEST ** (2.0 * draws[1] - 1.0)
+        sides = tf.round(tf.sqrt(tf.stack([area / aspect, area * aspect], 1)))  # (WINDOW_ATTEMPTS, 2)
+        fits = tf.reduce_all((sides > 0) & (sides <= image), 1)
+        chosen, some = tf.argmax(fits), tf.reduce_any(fits)
+        size = tf.where(some, sides[chosen], tf.minimum(image, tf.round(WIDEST * image[::-1])))
+        begin = tf.where(some, draws[2:, chosen] * (image - size + 1.0), (image - size) / 2.0)
+        return tf.cast(tf.concat([begin, size], 0), tf.int32)
+
+    return window
+
+
+WINDOWS = {"inception": inception_window, "torchvision": torchvision_window}
 
 
 def decode_window(encoded, window, least_size: int | None = None):

@@ -27,6 +27,7 @@ from keras_vit.recipes.recipe_checks import check_patches
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_sections import BIT, check_bit_fields
 from keras_vit.recipes.remote_files import error_summary
+from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import training_metrics
 from keras_vit.recipes.training.optimizers import build_optimizer
@@ -53,7 +54,10 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         **common,
         pooling=architecture.pooling,
         position_embedding=architecture.position_embedding,
+        position_placement=architecture.position_placement,
+        prefix_positions=architecture.prefix_positions,
         qk_norm=architecture.qk_norm,
+        gelu=architecture.gelu,
         layer_scale=architecture.layer_scale,
         representation_size=architecture.representation_size if num_classes else None,
         **_training_arguments(architecture, run),
@@ -248,4 +252,6 @@ def _classifier(recipe, start, num_classes):
         return load_model(recipe.weights, recipe, num_classes)
     has_token = recipe.has_teacher and recipe.distillation_token
     more = {"distillation": True} if has_token else {}
-    return build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)
+    model = build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)
+    initialize(model, recipe.architecture.initialization, recipe.run.seed)
+    return model

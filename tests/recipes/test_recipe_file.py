@@ -43,7 +43,7 @@ INVALID = [
     ("data.batch_size", 0, "at least 1"),
     ("data.batch_size", 64.0, "an integer"),
     ("data.batch_size", True, "an integer"),
-    ("data.crop", "center", "one of 'inception', 'resize', 'pad', 'simple', 'none'"),
+    ("data.crop", "center", "one of 'inception', 'torchvision', 'resize', 'pad', 'simple', 'none'"),
     ("architecture.variant", "BiT-R51x1", "one of BiT-R50x1"),
     ("data.augment", 3, "a dataclass Augment"),
     ("run.resume", "yes", "true or false"),

@@ -143,6 +143,8 @@ def test_lengths_and_rates_of_other_papers():
     for recipe in (tuning, deit):
         assert recipe.optimizer.warmup_steps == pytest.approx(5 * IMAGENET / 1024, abs=1)
     assert deit.optimizer.learning_rate == pytest.approx(5e-4 * 1024 / 512)
+    for name in ("deit3-b16", "deit3-l16"):  # README_revenge.md: --lr 1e-5; main.py: --min-lr 1e-5
+        assert (RECIPES[name].optimizer.learning_rate, RECIPES[name].optimizer.decay) == (1e-5, "constant")
     assert RECIPES["deit-s16-soft"].distillation_token is False and RECIPES["deit-s16-hard"].distillation_token
 
 

@@ -12,10 +12,18 @@ from scenes import encoded
 
 from keras_vit import Preprocessing
 from keras_vit.decoding import decode
-from keras_vit.recipes.data.transforms import decode_window, evaluation_transform, inception_window, training_transform
+from keras_vit.recipes.data.transforms import (
+    WINDOWS,
+    decode_window,
+    evaluation_transform,
+    inception_window,
+    torchvision_window,
+    training_transform,
+)
 from keras_vit.recipes.recipe import Data
 
 GOLDENS = np.load(DATA / "augment.npz")
+BATCHES = np.load(DATA / "training_batches.npz")  # tools/training_goldens.py
 # Fields (resize, crop fraction), and big_vision's preprocessing.
 BIG_VISION = [
     (("shortest_area", 0.875), "resize_small256_crop224"),
@@ -45,6 +53,44 @@ def test_inception_windows_are_as_small_as_min_area():
         *_, height, width = inception_window(tf.constant([0, index]), 0.05)(tf.constant([480, 640, 3]))
         fractions.append(int(height) * int(width) / (480 * 640))
     assert 0.049 < min(fractions) < 0.07 and sum(fraction < 0.1 for fraction in fractions) > 3
+
+
+@tf.function
+def torchvision_windows(shape, min_area, count):
+    def draw(index):
+        return torchvision_window(tf.stack([tf.constant(0, tf.int64), index]), min_area)(shape)
+
+    return tf.map_fn(draw, tf.range(count, dtype=tf.int64), fn_output_signature=tf.int32)
+
+
+@pytest.mark.parametrize("min_area,mean,median", [(0.08, 0.433, 0.421), (0.2, 0.496, 0.482)])
+def test_torchvision_windows_have_the_areas_of_torchvisions(min_area, mean, median):
+    """Means and medians of a million of its draws for 375 x 500 pixels; `inception_window` has 0.372 from 0.08."""
+    top, left, height, width = torchvision_windows(tf.constant([375, 500, 3]), min_area, 20_000).numpy().T
+    areas = height * width / (375 * 500)
+    assert areas.mean() == pytest.approx(mean, abs=0.005) and np.median(areas) == pytest.approx(median, abs=0.008)
+    assert min_area - 0.005 < areas.min() < min_area + 0.005
+    small = areas < 0.4  # fits at any aspect ratio
+    assert np.log(width / height)[small].mean() == pytest.approx(0, abs=0.01)
+    assert abs(np.log(width / height)).max() == pytest.approx(np.log(4 / 3), abs=0.01)
+    for start, side, end in ((top, height, 375), (left, width, 500)):
+        assert start.min() == 0 and (start + side).max() == end
+        assert (start / (end - side).clip(1))[small].mean() == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "shape,window",
+    [
+        ((10, 1000), (0, 493, 10, 13)),
+        ((1001, 11), (493, 0, 15, 11)),
+        ((375, 500), (0, 0, 375, 500)),
+        ((1, 1), (0, 0, 1, 1)),
+    ],
+)
+def test_torchvision_windows_fall_back_to_the_center(shape, window):
+    """From a whole image no other aspect ratio fits; the long side is 4 / 3 of the short one, rounded."""
+    windows = torchvision_windows(tf.constant([*shape, 3]), 1.0, 20)
+    np.testing.assert_array_equal(windows, np.tile(window, (20, 1)))
 
 
 @pytest.mark.parametrize("size", [(61, 40), (24, 24)])
@@ -106,6 +152,26 @@ def test_antialias_smooths_training_images_as_pillow_does(color_blocks):
     assert np.abs(rough - expected).max() > 3
 
 
+@pytest.mark.parametrize("peer,crop", [("big_vision", "inception"), ("torchvision", "torchvision")])
+def test_training_images_equal_the_authors_with_their_draws(peer, crop, monkeypatch):
+    """big_vision's decode_jpeg_and_inception_crop|flip_lr; MAE's transforms on the same decoded pixels."""
+    file, pillow = tf.constant(BATCHES["jpeg"].tobytes()), peer == "torchvision"
+    data = Data(image_size=48, crop=crop, interpolation="bicubic" if pillow else "bilinear", antialias=pillow)
+    flipped = set()
+    for box, expected in zip(BATCHES[f"{peer}_boxes"], BATCHES[f"{peer}_images"].astype("float32"), strict=True):
+        monkeypatch.setitem(WINDOWS, crop, lambda key, min_area, box=box: lambda shape: tf.constant(box, tf.int32))
+        transform = training_transform(data, 0, *PIXELS)
+        images = {index: transform(tf.constant(index, tf.int64), decode(file) if pillow else file) for index in (0, 1)}
+        index, image = min(images.items(), key=lambda item: float(abs(item[1] - expected).numpy().max()))
+        flipped.add(index)  # of these two, one is flipped
+        difference = np.clip(image, 0, 255) - expected
+        if pillow:  # which rounds and clips after rows, and again after columns
+            assert np.abs(difference).max() < 3.2 and np.abs(difference).mean() < 0.3
+        else:  # truncated to integers
+            assert -1e-3 < difference.min() and difference.max() < 1.001
+    assert flipped == {0, 1}
+
+
 def test_resize_crops_squares_of_the_squashed_image(color_blocks):
     data = Data(image_size=20, crop="resize", resize_size=24, flip=False)
     file, transform = tf.constant(encoded(color_blocks, "PNG")), tf.function(training_transform(data, 0, *PIXELS))
@@ -134,7 +200,14 @@ def test_pad_crops_squares_of_the_image_with_a_black_margin(color_blocks, mean, 
 
 @pytest.mark.parametrize(
     "crop,interpolation",
-    [("inception", "bicubic"), ("none", "bilinear"), ("resize", "bicubic"), ("pad", "bilinear"), ("simple", "bicubic")],
+    [
+        ("inception", "bicubic"),
+        ("torchvision", "bicubic"),
+        ("none", "bilinear"),
+        ("resize", "bicubic"),
+        ("pad", "bilinear"),
+        ("simple", "bicubic"),
+    ],
 )
 def test_decoded_and_encoded_images_give_the_same_crops(color_blocks, crop, interpolation):
     data = Data(image_size=16, crop=crop, resize_size=20, interpolation=interpolation)

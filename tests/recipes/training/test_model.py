@@ -27,6 +27,10 @@ def test_recipe_fields_are_passed_to_the_model():
     model = build_model(Architecture("Ti/4", **fields), data, Run(precision="mixed_bfloat16"), num_classes=7)
     assert {name: getattr(model.config, name) for name in fields} == fields and model.num_classes == 7
     assert model.dtype_policy.name == "mixed_bfloat16" and model.image_size == (16, 16)
+    again = build_model(Architecture("Ti/4", depth=3, width=12, position_placement="every_layer"), data, Run())
+    assert len(again.block_positions) == 2  # before the second and the third block
+    deit3 = build_model(Architecture("Ti/4", depth=1, width=12, prefix_positions=False, gelu="erf"), data, Run())
+    assert deit3.positions.table.shape == (1, 16, 12) and deit3.encoder.blocks[0].mlp.gelu == "erf"
     prepared = model.preprocessing
     assert (prepared.resize, prepared.crop_fraction, prepared.interpolation) == ("shortest", 0.875, "bicubic")
 
