@@ -1,10 +1,12 @@
 """The output of a command: its folder, which appears, or replaces a previous run's, when it is complete; --json."""
 
+import json
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from keras_vit.atomic_write import naming_full_disk, short_prefix
@@ -77,7 +79,16 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def check_json(file: Path | None):
-    """Raises ValueError if the file of --json cannot be written. Called before anything is computed."""
-    if file and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise ValueError(f"--json requires a file in an existing folder. Received: {file}")
+@contextmanager
+def json_output(wanted: bool) -> Iterator[Callable[[object], None]]:
+    """Yields a function that prints a value as JSON; it does nothing unless `wanted`.
+
+    If it is wanted, all else that is printed in the block goes to standard error, so that a file or a program that
+    reads standard output gets JSON.
+    """
+    if not wanted:
+        yield lambda value: None
+        return
+    output = sys.stdout
+    with redirect_stdout(sys.stderr):
+        yield lambda value: print(json.dumps(value, indent=2), file=output)

@@ -1,13 +1,16 @@
 """Options of all commands that load weights: how images are prepared, if it is not as the weights state."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit_cli.inputs import is_exported, keras_class
+
 OPTION = "--preprocessing"
+SINGLE = ("mean", "std", "resize", "crop_fraction", "interpolation")
 Channels = tuple[float, float, float]
 
 
@@ -21,38 +24,92 @@ class PreprocessingFlags:
             override it.
         mean: Mean of each channel, of pixels in [0, 1].
         std: Standard deviation of each channel, of pixels in [0, 1].
-        resize: "squash", "shortest" or "shortest_area", see `Preprocessing`.
-        crop_fraction: Fraction of the side that remains after the central crop.
-        interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5".
+        resize: "squash" ignores the aspect ratio; "shortest" keeps it, "shortest_area" as big_vision.
+        crop_fraction: Fraction of the side that a central crop leaves.
+        interpolation: How pixels are interpolated.
     """
 
-    preprocessing: str | None = None
-    mean: Channels | None = None
-    std: Channels | None = None
+    preprocessing: Annotated[str | None, tyro.conf.arg(metavar="imagenet|clip|half|FILE.json")] = None
+    mean: Annotated[Channels | None, tyro.conf.arg(metavar="R G B")] = None
+    std: Annotated[Channels | None, tyro.conf.arg(metavar="R G B")] = None
     resize: Literal["squash", "shortest", "shortest_area"] | None = None
-    crop_fraction: float | None = None
+    crop_fraction: Annotated[float | None, tyro.conf.arg(metavar="FRACTION")] = None
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"] | None = None
 
     @property
     def single(self) -> dict:
         """The given ones of the options for single fields."""
-        return {name: value for name, value in asdict(self).items() if name != "preprocessing" and value is not None}
+        return {name: getattr(self, name) for name in SINGLE if getattr(self, name) is not None}
 
     def fields(self) -> dict | None:
         """The argument `preprocessing` of `keras_vit.load`; None without options."""
         named = _named(self.preprocessing) if self.preprocessing else {}
         return {**named, **self.single} or None
 
+    @property
+    def size(self) -> dict:
+        """The argument `image_size` of `keras_vit.load`, if it is given."""
+        return {}
+
     def load(self, weights, **arguments):
         """`keras_vit.load` with these options."""
         from keras_vit import load
 
-        return load(weights, preprocessing=self.fields(), **arguments)
+        return load(weights, preprocessing=self.fields(), **self.size, **arguments)
+
+    def open(self, model: str):
+        """`load` for anything that classifies: also an exported file, and a Keras model around one of ours.
+
+        Raises ValueError if such a model, which states its preparation, is opened with another one.
+        """
+        around = keras_class(Path(model)) in ("Functional", "Sequential")
+        if not around and not is_exported(model):
+            return self.load(model)
+        self.check_stated(model)
+        if not around:
+            from keras_vit.export.exported import open_exported
+
+            return open_exported(model)
+        from keras_vit.class_names import own_class_names
+        from keras_vit.models.load_keras import read_keras_file
+        from keras_vit.outer_model import image_model
+
+        opened = image_model(read_keras_file(model))
+        opened.class_names = own_class_names(model, opened.num_classes) or opened.class_names
+        return opened
+
+    def check_stated(self, model: str | None):
+        """Raises ValueError if an option is given, but the model cannot be prepared otherwise."""
+        if self != type(self)():
+            fix = (
+                "Omit the options, or export the model again with them"
+                if model
+                else "Omit the options, or pass --model"
+            )
+            raise ValueError(f"{model or 'The default model'} has its own preprocessing and image size. {fix}.")
 
 
-# The type of a command's field, and its default.
+@dataclass(frozen=True)
+class LoadingFlags(PreprocessingFlags):
+    """How images are prepared, if it is not as the weights state.
+
+    Args:
+        image_size: Side of the model's images in pixels. Positions are resampled to it.
+    """
+
+    image_size: Annotated[int | None, tyro.conf.arg(metavar="PIXELS")] = None
+
+    @property
+    def size(self) -> dict:
+        """The argument `image_size` of `keras_vit.load`, if it is given."""
+        return {} if self.image_size is None else {"image_size": self.image_size}
+
+
+# The types of a command's field: of a model whose image size is chosen, and of one that a recipe trains at its own.
+Loading = tyro.conf.OmitArgPrefixes[LoadingFlags]
 Preparation = tyro.conf.OmitArgPrefixes[PreprocessingFlags]
 AS_STATED = PreprocessingFlags()
+AS_SAVED = LoadingFlags()
 
 
 def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, ...]:
