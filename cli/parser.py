@@ -67,7 +67,7 @@ def options(kind, default=None, prefix: str = "", group: str = OWN) -> Iterator[
         yield Option(
             field.name.upper() if Positional in extras else _spelled(prefix, field.name, value is True),
             getattr(word, "metavar", None) or _values(hint, field.name),
-            " ".join([*text.split(), *_default_text(value, hint)]),
+            " ".join([*text.split(), *_default_text(value)]),
             group if prefix else next(names, group),
             value is MISSING,
         )
@@ -106,7 +106,7 @@ def _values(hint, name) -> str:
     return {bool: "", int: "N", float: "X"}.get(hint, name.rpartition("_")[2].upper())
 
 
-def _default_text(value, hint) -> list[str]:
+def _default_text(value) -> list[str]:
     if value is MISSING or value is None or value is False or value in ("", ()):
         return []
     if value is True:
@@ -123,10 +123,10 @@ def help_page(kind, program: str, default=None, examples=(), search=()) -> str:
     lines = [] if search else _description(kind, program, found, width)
     headings = {each: "" if each.is_positional else each.group for each in found}
     for heading in sorted(set(headings.values()), key=["", *GROUPS, OWN, *headings.values()].index):
-        lines += ["", *textwrap.wrap(heading, width)]
+        lines += ["", *_wrapped(heading, width)]
         lines += [line for each in found if headings[each] == heading for line in _rows(each, width)]
     if not search:
-        lines += ["", *textwrap.wrap(ALWAYS, width)]
+        lines += ["", *_wrapped(ALWAYS, width)]
         lines += ["", "Examples", *(f"  {line}" for line in examples)] if examples else []
     return "\n".join(lines).strip("\n")
 
@@ -138,17 +138,19 @@ def _matches(option, search) -> bool:
 
 def _description(kind, program, found, width) -> list[str]:
     required = [each.usage for each in found if each.is_positional or each.is_required]
-    lines = textwrap.wrap(
-        f"usage: {' '.join([program, *required])} [options]", width, subsequent_indent="  ", break_on_hyphens=False
-    )
+    lines = _wrapped(f"usage: {' '.join([program, *required])} [options]", width)
     for paragraph in (kind.__doc__ or "").partition("Args:")[0].strip().split("\n\n"):
-        lines += ["", *textwrap.wrap(" ".join(paragraph.split()), width, break_on_hyphens=False)]
+        lines += ["", *_wrapped(paragraph, width)]
     return lines
+
+
+def _wrapped(text, width) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
 def _rows(option, width: int) -> list[str]:
     """What is typed, and what it means in a column of its own."""
-    texts = textwrap.wrap(option.text, max(20, width - COLUMN), break_on_hyphens=False)
+    texts = _wrapped(option.text, max(20, width - COLUMN))
     first = f"  {option.usage}"
     if len(first) > COLUMN - 2:
         texts = ["", *texts]
@@ -169,10 +171,10 @@ def parse(kind, program: str, words, default=None, examples=(), returns_unknown:
     if asked := next((word for word in words if word in HELP), None):
         print(help_page(kind, program, default, examples, words[words.index(asked) + 1 :]))
         raise SystemExit(0)
-    known = list(options(kind, default))
-    if not returns_unknown:
-        _check(words, known, program)
-    return tyro.cli(kind, prog=program, args=words, default=default, return_unknown_args=returns_unknown)
+    if returns_unknown:
+        return tyro.cli(kind, prog=program, args=words, default=default, return_unknown_args=True)
+    _check(words, list(options(kind, default)), program)
+    return tyro.cli(kind, prog=program, args=words, default=default)
 
 
 def _check(words, known, program):

@@ -79,14 +79,11 @@ class PreprocessingFlags:
         return opened
 
     def check_stated(self, model: str | None):
-        """Raises ValueError if an option is given, but the model cannot be prepared otherwise."""
+        """Raises ValueError if an option is given: the model itself prepares its images."""
         if self != type(self)():
-            fix = (
-                "Omit the options, or export the model again with them"
-                if model
-                else "Omit the options, or pass --model"
-            )
-            raise ValueError(f"{model or 'The default model'} has its own preprocessing and image size. {fix}.")
+            fix = "export the model again with them" if model else "pass --model"
+            model = model or "The default model"
+            raise ValueError(f"{model} has its own preprocessing and image size. Omit these options, or {fix}.")
 
 
 @dataclass(frozen=True)
