@@ -11,28 +11,28 @@ from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_expo
 from keras_vit_cli.output_folder import check_replaceable, json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.process import without_native_logs
-from keras_vit_cli.words import MODEL, Json
+from keras_vit_cli.words import IMAGES, MODEL, Json
 
 BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
 class Classify:
-    """Print the most likely classes of photographs, and how likely each is.
+    """Print the most likely classes of photographs.
+
+    Files that are no images are named at the end; those in a folder are skipped.
 
     MODEL is also a .tflite file, an .onnx file or a SavedModel of `keras-vit export`, or the .keras file of a model
     around one of keras_vit. Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or,
     where no download is possible, the small model of the package, which knows the ten classes of CIFAR-10.
 
     Args:
-        images: Image files; of folders all images, subfolders included. Files that are no images are named at the end;
-            those in a folder are skipped.
         top: Number of classes per image.
         attention: Folder for a copy of each image that shows the evidence for its first class in orange, within the
             rectangle that the model sees if it crops images. It must be empty or missing.
     """
 
-    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, IMAGES]
     model: Annotated[str | None, MODEL] = None
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
     json: Json = False
@@ -42,10 +42,10 @@ class Classify:
     def run(self):
         """Classifies, and prints a few lines per image; raises ValueError at the end if there is an unreadable file."""
         files, unreadable = self._files()
-        with json_output(self.json) as write_json:
-            self._classify(files, unreadable, write_json)
+        with json_output(self.json) as show:
+            self._classify(files, unreadable, show)
 
-    def _classify(self, files, unreadable, write_json):
+    def _classify(self, files, unreadable, show):
         from keras_vit_cli.inspect.image_files import unreadable_reason
 
         results, model = {}, self._load()
@@ -69,8 +69,9 @@ class Classify:
             unreadable += reasons.values()
             for file, best in zip(batch, classes):
                 results[str(file)] = [{"class": name, "probability": probability} for name, probability in best]
-                print("\n".join([str(file), *(f"{probability:8.1%}  {name}" for name, probability in best)]))
-        write_json(results)
+                if not self.json:
+                    print("\n".join([str(file), *(f"{probability:8.1%}  {name}" for name, probability in best)]))
+        show(results, lambda: None)
         if self.attention:
             count = len(write_evidence(model, [file for file in files if str(file) in results], self.attention))
             print(f"Wrote {count:,} image{'s' * (count != 1)} to {self.attention.absolute()}")

@@ -14,7 +14,7 @@ from keras_vit_cli.words import Json, Model, Output, Overwrite
 
 @dataclass(frozen=True)
 class Describe:
-    """Print what a model is: architecture, image size, classes, preprocessing.
+    """Print what a model is: architecture, image size, classes and more.
 
     Of a .tflite file, an .onnx file or a SavedModel: inputs, outputs, classes and preprocessing.
     """
@@ -25,16 +25,15 @@ class Describe:
     def run(self):
         """Prints the configuration. Reads names and shapes of arrays only, or the whole model of a .keras file."""
         check_weights(self.model)
-        with json_output(self.json) as write_json:
+        with json_output(self.json) as show:
             if is_exported(self.model):
                 from keras_vit.export.exported import describe_exported
 
                 text, fields = describe_exported(self.model)
-                print(text)
+                show(fields, lambda: print(text))
             else:
                 fields = _describe(self.model)
-                self._print({**fields})
-            write_json(fields)
+                show(fields, lambda: self._print(fields))
 
     def _print(self, description):
         from keras_vit.name_list import first_names

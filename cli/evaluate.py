@@ -55,10 +55,9 @@ class Evaluate:
         check_dataset(self.dataset)
         if is_exported(self.model):
             self.preparation.check_stated(self.model)
-        with json_output(self.json) as write_json:
+        with json_output(self.json) as show:
             report = self._evaluate()
-            self._print(report)
-            write_json(self._fields(report))
+            show(self._fields(report), lambda: self._print(report))
 
     def _evaluate(self):
         from keras_vit.classification import check_no_projection

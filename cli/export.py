@@ -193,7 +193,6 @@ class Benchmark:
             raise ValueError("No files. Pass at least one .tflite file.")
         from keras_vit.export.benchmark import compare, table
 
-        with json_output(self.json) as write_json:
+        with json_output(self.json) as show:
             results = compare(self.files, self.num_threads, self.num_runs)
-            print(table(results))
-            write_json([asdict(result) for result in results])
+            show([asdict(result) for result in results], lambda: print(table(results)))

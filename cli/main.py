@@ -95,7 +95,7 @@ def _overview() -> str:
     from keras_vit_cli.parser import summary
 
     lines = ["usage: keras-vit COMMAND [words and options]", "", "The Vision Transformer for Keras."]
-    for group, commands in _groups().items():
+    for group, commands in command_groups().items():
         lines += ["", group, *(f"  {name:11}{summary(kind)}" for name, kind in commands.items())]
     return "\n".join([*lines, "", "keras-vit COMMAND --help has words, options and examples; --version the version."])
 
@@ -105,7 +105,7 @@ def _parse(arguments: list[str]) -> Any:
     from keras_vit_cli.examples import EXAMPLES
     from keras_vit_cli.parser import HELP, parse
 
-    commands = {name: kind for group in _groups().values() for name, kind in group.items()}
+    commands = {name: kind for group in command_groups().values() for name, kind in group.items()}
     command, *words = arguments
     program = f"keras-vit {command}"
     if command not in commands:
@@ -131,7 +131,7 @@ def _parse(arguments: list[str]) -> Any:
     return parse(commands[command], program, words, examples=EXAMPLES[command])
 
 
-def _groups() -> dict[str, dict[str, Any]]:
+def command_groups() -> dict[str, dict[str, Any]]:
     """The commands by name, in groups of one task. Imported late, since most of them require tyro."""
     from keras_vit_cli.classify import Classify
     from keras_vit_cli.convert import Convert, Describe

@@ -6,8 +6,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from keras_vit.atomic_write import naming_full_disk, short_prefix
 
@@ -80,15 +81,18 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
 
 
 @contextmanager
-def json_output(wanted: bool) -> Iterator[Callable[[object], None]]:
-    """Yields a function that prints a value as JSON; it does nothing unless `wanted`.
+def json_output(wanted: bool) -> Iterator[Callable[[Any, Callable[[], None]], None]]:
+    """Yields a function that prints a value as JSON if that is wanted, or else calls its second argument for text.
 
-    If it is wanted, all else that is printed in the block goes to standard error, so that a file or a program that
-    reads standard output gets JSON.
+    With JSON, all else that is printed in the block, also by libraries, goes to standard error.
     """
-    if not wanted:
-        yield lambda value: None
-        return
     output = sys.stdout
-    with redirect_stdout(sys.stderr):
-        yield lambda value: print(json.dumps(value, indent=2), file=output)
+
+    def show(value, print_text):
+        if wanted:
+            print(json.dumps(value, indent=2), file=output)
+        else:
+            print_text()
+
+    with redirect_stdout(sys.stderr) if wanted else nullcontext():
+        yield show

@@ -67,7 +67,7 @@ class Preflight:
         parse_topology(self.topology)
         from keras_vit.recipes.preflight import preflight
 
-        with json_output(self.json) as write_json:
+        with json_output(self.json) as show:
             report = preflight(
                 recipe,
                 self.topology,
@@ -78,8 +78,7 @@ class Preflight:
                 log=show_progress,
             )
             show_progress("")
-            print(report)
-            write_json(report.as_dict())
+            show(report.as_dict(), lambda: print(report))
         return int(not report.ready)
 
 
@@ -128,17 +127,15 @@ class PreflightNpu:
         images = self._images()
         if self.output:
             create_folder(self.output)
-        with json_output(self.json) as write_json, tempfile.TemporaryDirectory(prefix="keras-vit-npu-") as temporary:
+        with json_output(self.json) as show, tempfile.TemporaryDirectory(prefix="keras-vit-npu-") as temporary:
             results = [
                 self._examine(file, chip, Path(temporary), images.get(file))
                 for file in dict.fromkeys(self.files)
                 for chip in chips
             ]
             show_progress("")
-            _print(results, self.simulate is not None)
-            write_json(
-                [report.as_dict() | {"simulation": simulation and asdict(simulation)} for report, simulation in results]
-            )
+            entries = [report.as_dict() | {"simulation": run and asdict(run)} for report, run in results]
+            show(entries, lambda: _print(results, self.simulate is not None))
         return int(not all(report.ready for report, _ in results))
 
     def _check_options(self):

@@ -24,7 +24,7 @@ DATASET = ("dataset", "data_dir", "train_split", "validation_split", "test_split
 
 @dataclass(frozen=True)
 class Train:
-    """Train a recipe, or that of a previous run, with any of its fields changed.
+    """Train a recipe, with any of its fields changed.
 
     `keras-vit train` lists the recipes, `keras-vit train NAME --help` the fields, `keras-vit train NAME --help WORD`
     those with a word. Options follow NAME, such as --optimizer.learning-rate 1e-3; --preprocessing imagenet, clip, half

@@ -22,6 +22,7 @@ START = arg(
     metavar="MODEL",
     help="Where the training starts: file of weights, folder of a run, or name, see docs/weights.md.",
 )
+IMAGES = arg(metavar="IMAGES", help="Image files; of a folder all images, subfolders included.")
 Recipe = Annotated[
     str,
     Positional,
@@ -48,7 +49,7 @@ MaxCorrupt = Annotated[
         help="Largest allowed fraction of images that cannot be decoded. They are named and do not count.",
     ),
 ]
-Json = Annotated[bool, arg(help="Print JSON to standard output, and all else to standard error.")]
+Json = Annotated[bool, arg(help="Print JSON in place of text, and notes to standard error.")]
 Overwrite = Annotated[bool, arg(help="Replace what --output has of before, when the new one is complete.")]
 OUTPUT = arg(metavar="PATH", help="The file or folder to write.")
 Output = Annotated[Path, OUTPUT]

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from keras_vit_cli.inputs import check_model
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
-from keras_vit_cli.words import Model, Output
+from keras_vit_cli.words import IMAGES, Model, Output
 
 REPORT = "inspect.html"
 
@@ -24,7 +22,6 @@ class Inspect:
     reconstructions of a masked-patch model or masked autoencoder.
 
     Args:
-        images: Folder of images; subfolders are included. Or one image file.
         num_shown: Number of images to show, evenly spaced in the sorted folder.
         max_images: Largest number of images for distances, similarities and neighbors, evenly spaced in the sorted
             folder. The paper used 128 for the distances.
@@ -33,7 +30,7 @@ class Inspect:
     """
 
     model: Model
-    images: Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+    images: Annotated[Path, IMAGES]
     output: Output
     num_shown: int = 6
     max_images: int = 128

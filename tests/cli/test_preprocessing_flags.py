@@ -45,7 +45,7 @@ def test_what_is_assumed_is_one_note(run_cli, tmp_path):
     assert status == 0 and "\n  origin              assumed\n" in output
     assert note.startswith("Note: deit_tiny.safetensors ") and note.count("\n") == 1
     assert "mean=(0.485, 0.456, 0.406)" in note and "std=(0.229, 0.224, 0.225)" in note and "--preprocessing" in note
-    arguments = "convert", file, tmp_path / "x.keras", "--num-heads", 3
+    arguments = "convert", file, "--output", tmp_path / "x.keras", "--num-heads", 3
     assert run_cli(*arguments)[2] == note
     assert run_cli(*arguments, "--overwrite", "--preprocessing", "half")[2] == ""
     assert "\n  origin              user\n" in run_cli("describe", tmp_path / "x.keras")[1]

@@ -9,7 +9,7 @@ from keras_vit.recipes.evaluation.vtab import VtabResult, vtab_means
 @pytest.mark.slow
 def test_numbers_of_neighbors_above_that_of_images_are_skipped(trained_toy, data_dir, tmp_path, run_cli):
     trained_toy(image_size=8, patch_size=2, num_classes=10).save(tmp_path / "model.keras")
-    arguments = [tmp_path / "model.keras", "digits", "--data-dir", data_dir, "--test-split", "test[:50]"]
+    arguments = [tmp_path / "model.keras", "--dataset", "digits", "--data-dir", data_dir, "--split", "test[:50]"]
     status, output, _ = run_cli("probe", *arguments, "--train-split", "train[:200]", "--neighbors", 1, 201)
     lines = output.splitlines()
     assert status == 0 and lines[-4].startswith("200 training and 50 test images of digits, ")
@@ -27,7 +27,7 @@ def test_table(tasks, run_cli, monkeypatch):
         return VtabResult(top1, {} if tasks else vtab_means(top1, GROUPS))
 
     monkeypatch.setattr("keras_vit.recipes.evaluation.vtab.run_vtab", run_vtab)
-    options = ["--tasks", *tasks] if tasks else ["--folder", "here", "--data-dir", "there"]
+    options = ["--tasks", *tasks] if tasks else ["--output", "here", "--data-dir", "there"]
     status, output, _ = run_cli("vtab", "vit/imagenet21k/ViT-B_16", *options)
     lines = output.splitlines()
     folders = ("runs/vtab", None) if tasks else ("here", "there")
