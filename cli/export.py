@@ -172,9 +172,10 @@ def check_head(options, model):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Measure latency and memory of .tflite files with LiteRT and XNNPACK.
+    """Measure latency and memory of .tflite files on this CPU.
 
-    Each file runs in a separate process, in turns with the others. Results are for this machine's CPU, not for a phone.
+    LiteRT runs them with XNNPACK. Each file runs in a separate process, in turns with the others. Results are for this
+    machine's CPU, not for a phone.
 
     Args:
         files: Files of `keras-vit export`, or any others.

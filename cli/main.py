@@ -97,7 +97,7 @@ def _overview() -> str:
     lines = ["usage: keras-vit COMMAND [words and options]", "", "The Vision Transformer for Keras."]
     for group, commands in command_groups().items():
         lines += ["", group, *(f"  {name:11}{summary(kind)}" for name, kind in commands.items())]
-    return "\n".join([*lines, "", "keras-vit COMMAND --help has words, options and examples; --version the version."])
+    return "\n".join([*lines, "", "keras-vit COMMAND --help has its words, options and examples."])
 
 
 def _parse(arguments: list[str]) -> Any:

@@ -117,7 +117,7 @@ def _default_text(value) -> list[str]:
 def help_page(kind, program: str, default=None, examples=(), search=()) -> str:
     """The help of a command as plain text of the terminal's width; with words to search for, the options with them."""
     found = [each for each in options(kind, default) if _matches(each, search)]
-    if not found:
+    if search and not found:
         return f"No option of {program} has {' '.join(search)} in its name or text."
     width = min(shutil.get_terminal_size().columns, WIDTH)
     lines = [] if search else _description(kind, program, found, width)

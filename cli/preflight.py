@@ -17,7 +17,7 @@ from keras_vit_cli.words import Json, OptionalOutput, Recipe
 
 @dataclass(frozen=True)
 class Preflight:
-    """Compile a recipe for TPUs, or a .tflite file for NPUs, without the chip.
+    """Compile a recipe for TPUs, or .tflite files for NPUs of phones.
 
     The TPU's own compiler compiles the steps of training and evaluation. Prints whether they compile and fit in memory,
     bounds on their speed and cost, and sizes that waste the chip. Fields of the recipe can be overridden, such as

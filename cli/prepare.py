@@ -10,7 +10,7 @@ from keras_vit_cli.words import OUTPUT, DataDir, Overwrite, TrainSplit
 
 @dataclass(frozen=True)
 class Prepare:
-    """Write a folder of images as TFRecords, without copies of test images.
+    """Write images as TFRecords, without copies of test images.
 
     --output is a folder, local or on gs://; tfrecord:OUTPUT is then a dataset for training. JPEG and PNG files are
     stored unchanged, other formats as PNG. Images that cannot be read and copies of test images are skipped and listed

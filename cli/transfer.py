@@ -116,7 +116,7 @@ class FewShot:
 
 @dataclass(frozen=True)
 class Vtab:
-    """Fine-tune a model on each task of VTAB-1k, as in Table 9 of the paper.
+    """Fine-tune on each task of VTAB-1k, as in Table 9 of the paper.
 
     --output is the folder of the runs and of vtab.json. Finished tasks in it are not run again, interrupted ones are
     resumed. Of the preparation of images, the mean and standard deviation can be chosen; the recipe sets the rest.

@@ -15,7 +15,7 @@ NUM_CALIBRATION_IMAGES = 200
 
 @dataclass(frozen=True)
 class Demo:
-    """Pre-train, fine-tune, export and check a small model: a few minutes.
+    """Pre-train, fine-tune, export and check a small model in minutes.
 
     --output is a folder for report.html, model.keras, model_card.md, saved_model/, .tflite files and metrics.json. A
     folder with the report.html of a previous run is replaced. The images are scikit-learn's digits. The model is

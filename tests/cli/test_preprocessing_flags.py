@@ -57,5 +57,5 @@ def test_notes_appear_once_and_name_options(capsys):
         for _ in range(2):
             warnings.warn(message, ImageSizeWarning, stacklevel=1)
     errors = capsys.readouterr().err
-    assert errors.endswith("keras-vit convert --image-size\n") and errors.count("Note: ") == 1
+    assert errors.endswith("pass --image-size\n") and errors.count("Note: ") == 1
     assert process.ARGUMENT == pixel_range.ARGUMENT

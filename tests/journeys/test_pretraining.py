@@ -106,7 +106,7 @@ def test_vtab_on_stand_ins(pretrained, journey_data, tmp_path, monkeypatch):
         )  # fmt: skip
         optimizer = replace(recipe.optimizer, warmup_steps=1)
         monkeypatch.setitem(vtab.RECIPES, name, replace(recipe, data=data, optimizer=optimizer, total_steps=4))
-    assert main(["vtab", str(pretrained), "--folder", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
+    assert main(["vtab", str(pretrained), "--output", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
     tasks = json.loads((tmp_path / "vtab.json").read_text())["tasks"]
     for name in ("pets", "dtd"):
         assert tasks[name] == json.loads((tmp_path / name / "metrics.json").read_text())["top1"]
