@@ -113,7 +113,8 @@ class Convert:
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         model = self.preparation.load(self.model, num_classes=self.num_classes, **options)
         class_names = model.class_names  # None of another head
-        changed = {"num_classes": self.num_classes, **self.preparation.size, **(self.preparation.fields() or {})}
+        changed = {"num_classes": self.num_classes, "image_size": self.preparation.image_size}
+        changed |= self.preparation.fields() or {}
         options |= {name: value for name, value in changed.items() if value is not None}
         changes = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
         card = model_card(model, self.output.name, f"Converted from `{self.model}`{changes}.")

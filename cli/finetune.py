@@ -146,14 +146,15 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     data, run = recipe.data, shlex.quote(str(output))
     evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
     test_images = metrics["images"]  # without those that cannot be decoded
-    right = round(metrics["top1"] * test_images)
+    top1 = metrics["top1"]
+    accuracy = f"top-1 {100 * top1:.1f} %, {round(top1 * test_images):,} of {test_images:,} test images"
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
     if file:
         tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
     print(
         f"""
-top-1 {100 * metrics["top1"]:.1f} %, {right:,} of {test_images:,} test images ({data.test_split!r}), which were not trained on
+{accuracy} ({data.test_split!r}), which were not trained on
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
 {tflite}
 

@@ -10,7 +10,6 @@ import tyro
 from keras_vit_cli.inputs import is_exported, keras_class
 
 OPTION = "--preprocessing"
-SINGLE = ("mean", "std", "resize", "crop_fraction", "interpolation")
 Channels = tuple[float, float, float]
 
 
@@ -39,23 +38,19 @@ class PreprocessingFlags:
     @property
     def single(self) -> dict:
         """The given ones of the options for single fields."""
-        return {name: getattr(self, name) for name in SINGLE if getattr(self, name) is not None}
+        names = ("mean", "std", "resize", "crop_fraction", "interpolation")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def fields(self) -> dict | None:
         """The argument `preprocessing` of `keras_vit.load`; None without options."""
         named = _named(self.preprocessing) if self.preprocessing else {}
         return {**named, **self.single} or None
 
-    @property
-    def size(self) -> dict:
-        """The argument `image_size` of `keras_vit.load`, if it is given."""
-        return {}
-
     def load(self, weights, **arguments):
         """`keras_vit.load` with these options."""
         from keras_vit import load
 
-        return load(weights, preprocessing=self.fields(), **self.size, **arguments)
+        return load(weights, preprocessing=self.fields(), **arguments)
 
     def open(self, model: str):
         """`load` for anything that classifies: also an exported file, and a Keras model around one of ours.
@@ -96,10 +91,10 @@ class LoadingFlags(PreprocessingFlags):
 
     image_size: Annotated[int | None, tyro.conf.arg(metavar="PIXELS")] = None
 
-    @property
-    def size(self) -> dict:
-        """The argument `image_size` of `keras_vit.load`, if it is given."""
-        return {} if self.image_size is None else {"image_size": self.image_size}
+    def load(self, weights, **arguments):
+        """`keras_vit.load` with these options."""
+        size = {} if self.image_size is None else {"image_size": self.image_size}
+        return super().load(weights, **size, **arguments)
 
 
 # The types of a command's field: of a model whose image size is chosen, and of one that a recipe trains at its own.

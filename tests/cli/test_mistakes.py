@@ -34,6 +34,8 @@ MISTAKES = [
     # Exported models.
     ("classify photos/cat/0.png --model m.tflite --attention out", "--attention"),
     ("classify photos/cat/0.png --model m.tflite --preprocessing half", "m.tflite has its own preprocessing"),
+    ("classify photos/cat/0.png --model m.tflite --image-size 48", "m.tflite has its own preprocessing and image size"),
+    ("classify photos/cat/0.png --image-size 48", "or pass --model"),
     ("describe m.tflite", "zero bytes"),
     ("classify photos/cat/0.png --model m.onnx", "m.onnx cannot be read"),
     ("evaluate m.tflite --dataset folder:photos --resize squash", "m.tflite has its own preprocessing"),

@@ -3,14 +3,18 @@
 import json
 import warnings
 
+import keras
+import numpy as np
 import pytest
 from goldens import golden_file
+from scenes import scene
 
 import keras_vit
 from keras_vit import pixel_range
 from keras_vit.models.load import ImageSizeWarning
 from keras_vit.pixel_range import IMAGENET
 from keras_vit_cli import process
+from keras_vit_cli.main import main
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags, with_recipe_fields
 
 
@@ -59,3 +63,41 @@ def test_notes_appear_once_and_name_options(capsys):
     errors = capsys.readouterr().err
     assert errors.endswith("pass --image-size\n") and errors.count("Note: ") == 1
     assert process.ARGUMENT == pixel_range.ARGUMENT
+
+
+@pytest.mark.slow
+def test_image_size_resamples_positions(trained_toy, tmp_path, run_cli):
+    model, image = trained_toy(num_classes=3, class_names=["a", "b", "c"]), tmp_path / "cat.png"
+    scene(0, (40, 30)).save(image)
+    model.save(tmp_path / "x.keras")
+    larger = model.resized(32)
+    probabilities = np.asarray(keras.ops.softmax(larger(larger.preprocess(image))))[0]
+    command = ["classify", image, "--model", tmp_path / "x.keras", "--image-size", 32, "--json"]
+    (found,) = json.loads(run_cli(*command)[1]).values()
+    found = {row["class"]: row["probability"] for row in found}
+    np.testing.assert_allclose([found[name] for name in "abc"], probabilities, atol=1e-5)
+    assert run_cli("convert", tmp_path / "x.keras", "--output", tmp_path / "y.keras", "--image-size", 32)[0] == 0
+    converted = keras_vit.load(tmp_path / "y.keras")
+    assert converted.image_size == (32, 32)
+    for one, other in zip(converted.get_weights(), larger.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "image_size=32" in (tmp_path / "y.keras.model_card.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "evaluate m.npz --dataset folder:photos",
+        "probe m.npz --dataset folder:photos",
+        "few-shot m.npz --dataset folder:photos",
+        "export m.npz --output new",
+        "inspect m.npz --images photos --output x.html",
+    ],
+)
+def test_image_size_of_the_commands(line, workplace, monkeypatch):
+    def load(weights, **options):
+        raise RuntimeError(options["image_size"])
+
+    monkeypatch.setattr("keras_vit.load", load)
+    with pytest.raises(RuntimeError, match="48"):
+        main([*line.split(), "--image-size", "48", "--debug"])

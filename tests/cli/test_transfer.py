@@ -1,16 +1,25 @@
 """`keras-vit probe` and `vtab`; the numbers of probe and few-shot: tests/journeys/test_pretraining.py."""
 
+import shutil
+
 import pytest
 
 from keras_vit.recipes.configs.vtab import GROUPS, TASKS
+from keras_vit.recipes.evaluation.features import cache_folder
 from keras_vit.recipes.evaluation.vtab import VtabResult, vtab_means
 
 
 @pytest.mark.slow
-def test_numbers_of_neighbors_above_that_of_images_are_skipped(trained_toy, data_dir, tmp_path, run_cli):
+def test_numbers_of_neighbors_above_that_of_images_are_skipped(trained_toy, data_dir, tmp_path, run_cli, monkeypatch):
     trained_toy(image_size=8, patch_size=2, num_classes=10).save(tmp_path / "model.keras")
     arguments = [tmp_path / "model.keras", "--dataset", "digits", "--data-dir", data_dir, "--split", "test[:50]"]
-    status, output, _ = run_cli("probe", *arguments, "--train-split", "train[:200]", "--neighbors", 1, 201)
+    arguments += ["--train-split", "train[:200]", "--neighbors", 1, 201, "--batch-size", 20]
+    monkeypatch.setattr("keras_vit.progress.FIRST_SECONDS", 0)
+    status, output, errors = run_cli("probe", *arguments)
+    assert not set("\r\b\x1b") & set(output + errors)  # in a pipe: lines, without control codes
+    assert errors.startswith("Features of train[:200]: 40 of 200 images, ") and errors.count("\n") == 2
+    shutil.rmtree(cache_folder())  # so that they are computed again
+    assert run_cli("probe", *arguments, "--quiet")[1:] == (output, "")
     lines = output.splitlines()
     assert status == 0 and lines[-4].startswith("200 training and 50 test images of digits, ")
     assert [line.split(":")[0] for line in lines[-3:]] == ["  1 nearest neighbors", "201 nearest neighbors", "linear"]
