@@ -80,6 +80,7 @@ class Evaluate:
             imagenet_variant=self.imagenet_variant,
             max_corrupt=self.max_corrupt,
             reference=self._reference(),
+            verbose=True,
         )
 
     def _reference(self):

@@ -23,18 +23,23 @@ def without_progress() -> Iterator[None]:
         _hidden = before
 
 
+def shows_bars() -> bool:
+    """Whether libraries may show bars: in terminals and notebooks. In a log, these are lines of control codes."""
+    return not _hidden and ((sys.stdout.isatty() and sys.stderr.isatty()) or "ipykernel" in sys.modules)
+
+
 def keras_verbosity() -> int:
-    """The argument `verbose` of Keras: 1 for a bar in terminals and notebooks, 2 for plain lines elsewhere, or 0."""
-    return 0 if _hidden else 1 if sys.stdout.isatty() or "ipykernel" in sys.modules else 2
+    """The argument `verbose` of Keras: 1 for a bar, 2 for plain lines, 0 for nothing."""
+    return 0 if _hidden else 1 if shows_bars() else 2
 
 
 def downloading(what: str):
-    """A block in which a library downloads: on a terminal it shows its own bar, elsewhere a line says what is read."""
-    if keras_verbosity() == 1:
+    """A block in which a library downloads: it shows its own bar, or a line says what is read."""
+    if shows_bars():
         return nullcontext()
     if not _hidden:
         print(f"Downloading {what}", file=sys.stderr, flush=True)
-    return redirect_stdout(io.StringIO())  # without its lines of control codes
+    return redirect_stdout(io.StringIO())
 
 
 def show_progress(text: str):
@@ -68,12 +73,14 @@ class Progress:
             self.first = (count, now)  # what it took is no measure of the others: functions are compiled
         self.done += count
         counted, since = self.first
-        if self.done >= self.total:
-            show_progress("")
-        elif now >= self.due and self.done > counted:
+        if now >= self.due and counted < self.done < self.total:
             self.due = now + (REFRESH_SECONDS if sys.stderr.isatty() else LINE_SECONDS)
             left = duration((self.total - self.done) * (now - since) / (self.done - counted))
             show_progress(f"{self.work}: {self.done:,} of {self.total:,} {self.unit}, {left} left")
+
+    def end(self):
+        """Removes the line of a terminal."""
+        show_progress("")
 
 
 def duration(seconds: float) -> str:

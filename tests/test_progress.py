@@ -32,6 +32,7 @@ def work(clock, seconds, total=8):
     for step in range(total):
         clock((step + 1) * seconds)
         counter.add(10)
+    counter.end()
 
 
 def test_a_log_has_a_line_now_and_then_with_the_time_that_is_left(clock, capsys):
@@ -66,7 +67,8 @@ def test_downloads_are_a_line_or_a_bar(capsys, monkeypatch):
     with progress.downloading("weights.npz"):
         keras.utils.Progbar(3).update(1)
     assert capsys.readouterr() == ("", "Downloading weights.npz\n")
-    monkeypatch.setattr(sys, "stdout", Terminal(sys.stdout))
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, Terminal(getattr(sys, name)))
     assert progress.keras_verbosity() == 1
     with progress.downloading("weights.npz"):
         keras.utils.Progbar(3).update(1)

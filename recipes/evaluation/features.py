@@ -103,6 +103,8 @@ def _compute(model, preprocess, batches, progress):
         position_batches.append(positions)
         if progress:
             progress.add(len(images))
+    if progress:
+        progress.end()
     return np.concatenate(feature_batches or [np.zeros((0, 0), "float32")]), np.concatenate(position_batches)
 
 
