@@ -37,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     debug, quiet = "--debug" in arguments, "--quiet" in arguments
     arguments = [argument for argument in arguments if argument not in ("--debug", "--quiet")]
+    if quiet:
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with (
         without_progress() if quiet else nullcontext(),
         surviving_closed_pipes(),
