@@ -40,9 +40,9 @@ class Export:
     docs/export.md compares the formats.
 
     Args:
-        formats: TFLite formats, "saved-model", "onnx", also in half precision as "onnx-float16" or with uint8 pixels as
-            input as "onnx-pixels", or "web": a page with a .tflite file of its own, in the first
-            requested format of "dynamic-int8" and "float16", else "dynamic-int8".
+        formats: Files of TFLite: "float32", "float16", "dynamic-int8", "int4-weights", "mixed-int8", "int8", "int16x8".
+            "saved-model". "onnx", in half precision "onnx-float16", with uint8 pixels as input "onnx-pixels". "web": a
+            page with a .tflite file of its own, "float16" if that and not "dynamic-int8" is requested.
         calibration_split: Split of the calibration images.
         calibration_images: Number of calibration images, sampled from the first 5,000 of the split.
         check_images: Largest number of images for the comparison with Keras, the first ones of the split.
@@ -80,7 +80,7 @@ class Export:
     target: tuple[str, ...] = ()
     keep_going: bool = False
     sensitivity: bool = False
-    keep_float: tuple[str, ...] = ()
+    keep_float: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART ...")] = ()
     preparation: Loading = AS_SAVED
 
     def run(self) -> int:
