@@ -1,6 +1,5 @@
 """`keras-vit classify`: what is on photographs, by a Keras model or an exported one. B images, C classes."""
 
-import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,42 +7,45 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_exported, keras_class, load_default
-from keras_vit_cli.output_folder import check_json, check_replaceable
-from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_exported, load_default
+from keras_vit_cli.output_folder import check_replaceable, json_output
+from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.process import without_native_logs
+from keras_vit_cli.words import IMAGES, MODEL, Json
 
 BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
 class Classify:
-    """Print the most likely classes of photographs, and how likely each is.
+    """Print the most likely classes of photographs.
+
+    Files that are no images are named at the end; those in a folder are skipped.
+
+    MODEL is also a .tflite file, an .onnx file or a SavedModel of `keras-vit export`, or the .keras file of a model
+    around one of keras_vit. Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or,
+    where no download is possible, the small model of the package, which knows the ten classes of CIFAR-10.
 
     Args:
-        images: Image files; of folders all images, subfolders included. Files that are no images are named at the end;
-            those in a folder are skipped.
-        model: File, folder or name, as for `keras_vit.load`; also a .tflite file, an .onnx file or a SavedModel of
-            `keras-vit export`, and the .keras file of a Sequential or functional model around one of keras_vit.
-            Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or, where no download is
-            possible, the small model of the package, which knows the ten classes of CIFAR-10.
         top: Number of classes per image.
-        json: Write the classes and probabilities to this file.
         attention: Folder for a copy of each image that shows the evidence for its first class in orange, within the
             rectangle that the model sees if it crops images. It must be empty or missing.
-        preparation: How images are prepared, if it is not as the weights state.
     """
 
-    images: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES")]
-    model: str | None = None
-    top: int = 5
-    json: Path | None = None
-    attention: Path | None = None
-    preparation: Preparation = AS_STATED
+    images: Annotated[tuple[Path, ...], tyro.conf.Positional, IMAGES]
+    model: Annotated[str | None, MODEL] = None
+    top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
+    json: Json = False
+    attention: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    preparation: Loading = AS_SAVED
 
     def run(self):
         """Classifies, and prints a few lines per image; raises ValueError at the end if there is an unreadable file."""
         files, unreadable = self._files()
+        with json_output(self.json) as show:
+            self._classify(files, unreadable, show)
+
+    def _classify(self, files, unreadable, show):
         from keras_vit_cli.inspect.image_files import unreadable_reason
 
         results, model = {}, self._load()
@@ -67,11 +69,9 @@ class Classify:
             unreadable += reasons.values()
             for file, best in zip(batch, classes):
                 results[str(file)] = [{"class": name, "probability": probability} for name, probability in best]
-                print("\n".join([str(file), *(f"{probability:8.1%}  {name}" for name, probability in best)]))
-        if self.json:
-            from keras_vit.atomic_write import write_file
-
-            write_file(self.json, json.dumps(results, indent=2) + "\n")
+                if not self.json:
+                    print("\n".join([str(file), *(f"{probability:8.1%}  {name}" for name, probability in best)]))
+        show(results, lambda: None)
         if self.attention:
             count = len(write_evidence(model, [file for file in files if str(file) in results], self.attention))
             print(f"Wrote {count:,} image{'s' * (count != 1)} to {self.attention.absolute()}")
@@ -84,7 +84,6 @@ class Classify:
         Raises:
             ValueError, OSError: Invalid options or no image, before a model is loaded.
         """
-        check_json(self.json)
         if not self.images:
             raise ValueError("Expected images: keras-vit classify cat.jpg folder/")
         if self.top < 1:
@@ -93,9 +92,8 @@ class Classify:
             check_replaceable(self.attention, option="--attention")
             if self.model and is_exported(self.model):
                 raise ValueError("--attention requires gradients, which exported models lack: pass the Keras model.")
-        if self.preparation.fields() and (not self.model or is_exported(self.model)):
-            fix = "Export the model again with it" if self.model else "Omit it, or pass --model"
-            raise ValueError(f"{self.model or 'The default model'} has its own preprocessing. {fix}.")
+        if not self.model or is_exported(self.model):
+            self.preparation.check_stated(self.model)
         missing = [str(path) for path in self.images if not path.exists()]
         if missing:
             raise FileNotFoundError(f"There is no image {', '.join(missing)}")
@@ -114,24 +112,10 @@ class Classify:
         return files, unreadable
 
     def _load(self):
-        if self.model and is_exported(self.model):
-            from keras_vit.export.exported import open_exported
-
-            return open_exported(self.model)
+        if self.model:
+            return self.preparation.open(self.model)
         from keras_vit import load
 
-        if self.model and keras_class(Path(self.model)) in ("Functional", "Sequential"):
-            if self.preparation.fields():
-                raise ValueError(f"{self.model} is a model around one of keras_vit, which states its preprocessing.")
-            from keras_vit.class_names import own_class_names
-            from keras_vit.models.load_keras import read_keras_file
-            from keras_vit.outer_model import image_model
-
-            model = image_model(read_keras_file(self.model))
-            model.class_names = own_class_names(self.model, model.num_classes) or model.class_names
-            return model
-        if self.model:
-            return self.preparation.load(self.model)
         _, model = load_default(load, _offline_note)
         return model
 

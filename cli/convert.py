@@ -1,6 +1,5 @@
 """`keras-vit describe` and `convert`: what a checkpoint contains, and its conversion to another format."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,38 +7,37 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_vit_cli.inputs import check_weights, is_exported
-from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.output_folder import json_output
+from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
+from keras_vit_cli.words import Json, Model, Output, Overwrite
 
 
 @dataclass(frozen=True)
 class Describe:
-    """Print a checkpoint's architecture, resolution, classes, source, GELU, epsilon and preprocessing.
+    """Print what a model is: architecture, image size, classes and more.
 
-    Of an exported model: inputs, outputs, classes and preprocessing.
-
-    Args:
-        weights: File, folder or name, as for `keras_vit.load`; also a .tflite file, an .onnx file or a SavedModel.
-        json: Print JSON.
+    Of a .tflite file, an .onnx file or a SavedModel: inputs, outputs, classes and preprocessing.
     """
 
-    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
-    json: bool = False
+    model: Model
+    json: Json = False
 
     def run(self):
         """Prints the configuration. Reads names and shapes of arrays only, or the whole model of a .keras file."""
-        check_weights(self.weights)
-        if is_exported(self.weights):
-            from keras_vit.export.exported import describe_exported
+        check_weights(self.model)
+        with json_output(self.json) as show:
+            if is_exported(self.model):
+                from keras_vit.export.exported import describe_exported
 
-            text, fields = describe_exported(self.weights)
-            print(json.dumps(fields, indent=2) if self.json else text)
-            return
+                text, fields = describe_exported(self.model)
+                show(fields, lambda: print(text))
+            else:
+                fields = _describe(self.model)
+                show(fields, lambda: self._print(fields))
+
+    def _print(self, description):
         from keras_vit.name_list import first_names
 
-        description = _describe(self.weights)
-        if self.json:
-            print(json.dumps(description, indent=2))
-            return
         preprocessing, arguments = description.pop("preprocessing"), description.pop("arguments")
         names = description["class_names"]
         description["class_names"] = names if isinstance(names, str) else first_names(names)
@@ -78,37 +76,32 @@ def _describe(weights) -> dict:
 
 @dataclass(frozen=True)
 class Convert:
-    """Convert a checkpoint to .npz (vision_transformer), .safetensors (transformers) or .keras.
+    """Convert weights to another format.
 
-    A model card is written beside the file, and the class names if the checkpoint is a run or has them beside it:
-    name.npz.labels.txt, in a folder labels.txt and config.json.
+    --output name.npz is the format of google-research/vision_transformer, folder/ or folder/model.safetensors that of
+    transformers, name.keras that of Keras. A model card is written beside the file, and the class names if the
+    checkpoint is a run or has them beside it: name.npz.labels.txt, in a folder labels.txt and config.json.
 
     Args:
-        weights: File, folder or name, as for `keras_vit.load`.
-        output: name.npz, name.keras, folder/model.safetensors or folder/; the extension selects the format.
-        image_size: New image size in pixels, for which position embeddings are resampled; default: unchanged.
         weights_image_size: Height and width of the training images, if the checkpoint does not specify them.
         num_classes: 0 omits the head; default: unchanged.
         num_heads: Number of attention heads, if the checkpoint does not specify it.
         gelu: Overrides the checkpoint's GELU. Google's original weights were trained with "tanh", even if converted
             files specify "erf"; .npz files imply "tanh".
         epsilon: Overrides the epsilon of the layer normalizations; .npz files imply 1e-6.
-        preparation: How images are prepared, if it is not as the weights state.
         dtype: "float16" halves the file. `keras_vit.load(file)` then still computes in float32. Default: float32.
-        overwrite: Replace existing files.
     """
 
-    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
-    output: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUTPUT")]
-    image_size: int | None = None
-    weights_image_size: tuple[int, int] | None = None
+    model: Model
+    output: Output
+    weights_image_size: Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="HEIGHT WIDTH")] = None
     num_classes: int | None = None
     num_heads: int | None = None
     gelu: Literal["tanh", "erf", "quick"] | None = None
     epsilon: float | None = None
-    preparation: Preparation = AS_STATED
+    preparation: Loading = AS_SAVED
     dtype: Literal["float32", "float16"] | None = None
-    overwrite: bool = False
+    overwrite: Overwrite = False
 
     def run(self):
         """Converts, and prints the written files."""
@@ -116,14 +109,15 @@ class Convert:
         from keras_vit.model_card import model_card
         from keras_vit.weights.saving import save
 
-        names = ("image_size", "weights_image_size", "num_heads", "gelu", "epsilon", "dtype")
+        names = ("weights_image_size", "num_heads", "gelu", "epsilon", "dtype")
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        model = self.preparation.load(self.weights, num_classes=self.num_classes, **options)
+        model = self.preparation.load(self.model, num_classes=self.num_classes, **options)
         class_names = model.class_names  # None of another head
-        changed = {"num_classes": self.num_classes, **(self.preparation.fields() or {})}
+        changed = {"num_classes": self.num_classes, "image_size": self.preparation.image_size}
+        changed |= self.preparation.fields() or {}
         options |= {name: value for name, value in changed.items() if value is not None}
         changes = " with " + ", ".join(f"{name}={value}" for name, value in options.items()) if options else ""
-        card = model_card(model, self.output.name, f"Converted from `{self.weights}`{changes}.")
+        card = model_card(model, self.output.name, f"Converted from `{self.model}`{changes}.")
         for file in save(model, self.output, self.overwrite, card, class_names):
             print(f"Wrote {file} ({file.stat().st_size / 1e6:,.1f} MB)")
         if class_names is None:
@@ -138,7 +132,7 @@ class Convert:
             raise FileExistsError(f"{file.absolute()} already exists. Remove it or pass --overwrite.")
         if self.num_classes is not None and self.num_classes < 0:
             raise ValueError(f"--num-classes must be at least 0 (no head). Received: {self.num_classes}")
-        check_weights(self.weights)
+        check_weights(self.model)
 
     def _remove_old_names(self):
         """Removes the class names of a model that --overwrite replaced by one without names."""
@@ -146,5 +140,5 @@ class Convert:
         from keras_vit.weights.saving import main_file
 
         old = labels_file(main_file(self.output))
-        if old.exists() and old.resolve() != labels_file(self.weights).resolve():
+        if old.exists() and old.resolve() != labels_file(self.model).resolve():
             old.unlink()

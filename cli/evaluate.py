@@ -1,6 +1,5 @@
 """`keras-vit evaluate`: accuracy and calibration of a classifier on a dataset."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,13 +7,17 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
-from keras_vit_cli.output_folder import check_json
-from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.output_folder import json_output
+from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
+from keras_vit_cli.words import BatchSize, DataDir, Dataset, Json, MaxCorrupt, Model, Split
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Print accuracy, calibration error and more. Images are prepared as the weights require; every image counts once.
+    """Print the accuracy of a classifier, its calibration error and more.
+
+    MODEL is also a .tflite file, an .onnx file or a SavedModel of `keras-vit export`, or the .keras file of a model
+    around one of keras_vit. Every image counts once.
 
     With several correct classes per image, as in "imagenet2012_real", the top-1 prediction is right if it is one of
     them, and images without a correct class do not count. The class names in the folder of a run (labels.txt) must be
@@ -25,46 +28,38 @@ class Evaluate:
     train+test --imagenet-variant r. Of ImageNet-A and -R, predictions are among their 200 classes, as in their papers.
 
     Args:
-        weights: File, folder or name, as for `keras_vit.load`; also a .tflite file, an .onnx file or a SavedModel of
-            `keras-vit export`.
-        dataset: "digits", a name of TensorFlow Datasets, "folder:/path" with /path/<split>/<class>/<image> or
-            /path/<class>/<image>, or "csv:/path" with /path/<split>.csv, several labels per image.
-        split: In TensorFlow Datasets' notation, such as "test" or "validation[:10%]".
-        data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
-        batch_size: Number of images at a time.
-        preparation: How images are prepared, if it is not as the weights state.
         per_class: Also print a line for each class: its accuracy, and the class it is most confused with.
-        json: Write all metrics, with the classes, the confusion matrix (rows are the correct classes, in the order of
-            "class_names") and the reliability diagram, to this file.
         objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
         imagenet_variant: The dataset is ImageNet-V2, -A, -R or -Sketch, and the model one of ImageNet-1k.
-        max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
         reference: Another model with the same classes, such as the one that was exported: also print the fraction of
             the images for which both predict the same class.
     """
 
-    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
-    dataset: str
-    split: str = "test"
-    data_dir: str | None = None
-    batch_size: int = 64
-    preparation: Preparation = AS_STATED
+    model: Model
+    dataset: Dataset
+    split: Split = "test"
+    data_dir: DataDir = None
+    batch_size: BatchSize = 64
+    preparation: Loading = AS_SAVED
     per_class: bool = False
-    json: Path | None = None
-    objectnet_mapping: str | None = None
+    json: Json = False
+    objectnet_mapping: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None
-    max_corrupt: float = 0.01
-    reference: str | None = None
+    max_corrupt: MaxCorrupt = 0.01
+    reference: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
 
     def run(self):
         """Evaluates and prints."""
-        check_json(self.json)
-        check_weights(self.weights)
+        check_weights(self.model)
         check_weights(self.reference)
         check_dataset(self.dataset)
-        if self.preparation.fields() and is_exported(self.weights):
-            raise ValueError(f"{self.weights} has its own preprocessing. Export the model again with it.")
-        from keras_vit.atomic_write import write_file
+        if is_exported(self.model):
+            self.preparation.check_stated(self.model)
+        with json_output(self.json) as show:
+            report = self._evaluate()
+            show(self._fields(report), lambda: self._print(report))
+
+    def _evaluate(self):
         from keras_vit.classification import check_no_projection
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import with_model_classes
@@ -72,11 +67,11 @@ class Evaluate:
         from keras_vit.recipes.recipe import Data
 
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir, max_corrupt=self.max_corrupt))
-        model = self._load(self.weights)
+        model = self.preparation.open(self.model)
         check_no_projection(model)
         if not self.objectnet_mapping and not self.imagenet_variant:
-            dataset = with_model_classes(dataset, model, self.weights)
-        report = evaluate_classifier(
+            dataset = with_model_classes(dataset, model, self.model)
+        return evaluate_classifier(
             model,
             dataset,
             self.split,
@@ -84,24 +79,23 @@ class Evaluate:
             objectnet_mapping=self.objectnet_mapping,
             imagenet_variant=self.imagenet_variant,
             max_corrupt=self.max_corrupt,
-            reference=self._load(self.reference) if self.reference else None,
+            reference=self._reference(),
+            verbose=True,
         )
-        self._print(report)
-        if self.json:
-            result = {"weights": self.weights, "dataset": self.dataset, "split": self.split}
-            result |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
-            result |= {"reliability": report.reliability, "classes": report.per_class}
-            if report.confusion_matrix is not None:
-                matrix = report.confusion_matrix.tolist()
-                result |= {"class_names": report.class_names, "confusion_matrix": matrix}
-            write_file(self.json, json.dumps(result, indent=2) + "\n")
 
-    def _load(self, weights):
-        if not is_exported(weights):
-            return self.preparation.load(weights)
-        from keras_vit.export.exported import open_exported
+    def _reference(self):
+        if self.reference is None:
+            return None
+        return (AS_SAVED if is_exported(self.reference) else self.preparation).open(self.reference)
 
-        return open_exported(weights)
+    def _fields(self, report) -> dict:
+        """The content of --json."""
+        result = {"model": self.model, "dataset": self.dataset, "split": self.split}
+        result |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
+        result |= {"reliability": report.reliability, "classes": report.per_class}
+        if report.confusion_matrix is not None:  # rows are the correct classes
+            result |= {"class_names": report.class_names, "confusion_matrix": report.confusion_matrix.tolist()}
+        return result
 
     def _print(self, report):
         summary = report.summary

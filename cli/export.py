@@ -2,16 +2,17 @@
 
 import math
 import shlex
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit_cli.inputs import check_dataset, check_exported, check_model
-from keras_vit_cli.output_folder import check_json, check_replaceable, new_folder
-from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.inputs import check_dataset, check_model
+from keras_vit_cli.output_folder import check_replaceable, json_output, new_folder
+from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.process import without_native_logs
+from keras_vit_cli.words import DataDir, Json, MaxCorrupt, Model, OptionalDataset, OptionalOutput, Split
 
 Format = Literal[
     "saved-model",
@@ -31,25 +32,20 @@ Format = Literal[
 
 @dataclass(frozen=True)
 class Export:
-    """Export a model, compare each file with Keras on an evaluation split, and audit it for accelerators.
+    """Export a model to other formats, and compare each file with Keras.
 
-    If a file has an accuracy drop above --max-accuracy-drop, or operations that an accelerator of --target does not
-    support, the export fails and nothing is saved, unless --keep-going. docs/export.md compares the formats.
+    --dataset has the images of the comparison and of the calibration that "mixed-int8", "int8" and "int16x8" require.
+    --output is a folder, which must not exist. If a file has an accuracy drop above --max-accuracy-drop, or operations
+    that an accelerator of --target does not support, the export fails and nothing is saved, unless --keep-going.
+    docs/export.md compares the formats.
 
     Args:
-        weights: File, folder or name that `keras_vit.load` accepts; with --describe a .tflite file.
-        output: Folder to write; must not exist.
-        formats: TFLite formats, "saved-model", "onnx", also in half precision as "onnx-float16" or with uint8 pixels as
-            input as "onnx-pixels", or "web": a page with a .tflite file of its own, in the first
-            requested format of "dynamic-int8" and "float16", else "dynamic-int8".
-        dataset: Dataset for calibration and parity check: "digits", a name of TensorFlow Datasets, or "folder:/path"
-            with /path/<split>/<class>/<image>. Required by "mixed-int8", "int8" and "int16x8".
-        data_dir: Folder of prepared datasets; default: that of TensorFlow Datasets.
+        formats: Files of TFLite: "float32", "float16", "dynamic-int8", "int4-weights", "mixed-int8", "int8", "int16x8".
+            "saved-model". "onnx", in half precision "onnx-float16", with uint8 pixels as input "onnx-pixels". "web": a
+            page with a .tflite file of its own, "float16" if that and not "dynamic-int8" is requested.
         calibration_split: Split of the calibration images.
         calibration_images: Number of calibration images, sampled from the first 5,000 of the split.
-        split: Split of the parity check.
-        check_images: Largest number of images for the parity check, the first ones of the split.
-        max_corrupt: Largest allowed fraction of images that cannot be decoded; they are named and do not count.
+        check_images: Largest number of images for the comparison with Keras, the first ones of the split.
         signatures: Signatures of each .tflite file. MediaPipe supports files with one only.
         default_signature: Signature of a SavedModel that servers run if a client names none, such as "serve_bytes" for
             files; default: "classify", or without classes "projection" or "features" (docs/saved_model.md).
@@ -64,45 +60,36 @@ class Export:
         sensitivity: Write no files; for each integer format, list the parts of the model by the error that quantizing
             only this part causes, largest first, and propose what to do.
         keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, as --sensitivity names them.
-        describe: Write no files; print signatures and metadata of a .tflite file.
-        preparation: How images are prepared, if it is not as the weights state; files with it, too.
     """
 
-    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
-    output: Path | None = None
-    formats: tuple[Format, ...] = ("float32", "dynamic-int8")
-    dataset: str | None = None
-    data_dir: str | None = None
+    model: Model
+    output: OptionalOutput = None
+    formats: Annotated[tuple[Format, ...], tyro.conf.arg(metavar="FORMAT ...")] = ("float32", "dynamic-int8")
+    dataset: OptionalDataset = None
+    data_dir: DataDir = None
     calibration_split: str = "train"
     calibration_images: int = 200
-    split: str = "test"
+    split: Split = "test"
     check_images: int = 1000
-    max_corrupt: float = 0.01
+    max_corrupt: MaxCorrupt = 0.01
     signatures: tuple[Literal["classify", "embed", "attention"], ...] = ("classify",)
     default_signature: str | None = None
-    class_names: Path | None = None
+    class_names: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     license: str = ""
     max_accuracy_drop: float | None = None
     target: tuple[str, ...] = ()
     keep_going: bool = False
     sensitivity: bool = False
-    keep_float: tuple[str, ...] = ()
-    describe: bool = False
-    preparation: Preparation = AS_STATED
+    keep_float: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PART ...")] = ()
+    preparation: Loading = AS_SAVED
 
     def run(self) -> int:
         """Exports and prints the tables; returns 1 if a check fails."""
-        if self.describe:
-            check_exported(self.weights)
-            from keras_vit.export import read_description
-
-            print(read_description(self.weights))
-            return 0
         output = None if self.sensitivity else self._checked_output()
         check_request(self)
         from keras_vit_cli.export_files import ExportData, explain, failed_checks, print_sensitivity, write_files
 
-        model = self.preparation.load(self.weights)
+        model = self.preparation.load(self.model)
         check_head(self, model)
         data = ExportData.read(self, model)
         for note in data.notes:
@@ -130,7 +117,8 @@ class Export:
 
 def check_request(options):
     """Raises ValueError or OSError for mistakes that are visible before the model and images are loaded."""
-    check_model(options.weights, "Pass the weights that it was exported from, or --describe to print what it contains.")
+    instead = f"Pass what it was exported from; keras-vit describe {options.model} prints what it contains."
+    check_model(options.model, instead)
     if options.dataset:
         check_dataset(options.dataset)
     if not options.formats:
@@ -184,31 +172,28 @@ def check_head(options, model):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Measure latency and memory of .tflite files with LiteRT and XNNPACK.
+    """Measure latency and memory of .tflite files on this CPU.
 
-    Each file runs in a separate process, in turns with the others. Results are for this machine's CPU, not for a phone.
+    LiteRT runs them with XNNPACK. Each file runs in a separate process, in turns with the others. Results are for this
+    machine's CPU, not for a phone.
 
     Args:
         files: Files of `keras-vit export`, or any others.
         num_threads: Threads of the interpreter.
         num_runs: Timed calls of each file.
-        json: File to write all results to.
     """
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
     num_threads: int = 2
     num_runs: int = 50
-    json: Path | None = None
+    json: Json = False
 
     def run(self):
-        """Measures, prints a table, and writes the JSON."""
+        """Measures and prints a table."""
         if not self.files:
             raise ValueError("No files. Pass at least one .tflite file.")
-        check_json(self.json)
-        from keras_vit.atomic_write import write_file
-        from keras_vit.export.benchmark import as_json, compare, table
+        from keras_vit.export.benchmark import compare, table
 
-        results = compare(self.files, self.num_threads, self.num_runs)
-        print(table(results))
-        if self.json:
-            write_file(self.json, as_json(results).encode())
+        with json_output(self.json) as show:
+            results = compare(self.files, self.num_threads, self.num_runs)
+            show([asdict(result) for result in results], lambda: print(table(results)))

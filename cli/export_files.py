@@ -52,7 +52,7 @@ class ExportData:
         data = Data(dataset=options.dataset, data_dir=options.data_dir, max_corrupt=options.max_corrupt)
         dataset = open_dataset(data)
         if has_classes(model):
-            dataset = with_model_classes(dataset, model, options.weights)
+            dataset = with_model_classes(dataset, model, options.model)
         read = partial(_read_images, dataset, preprocessing=model.preprocessing, max_corrupt=options.max_corrupt)
         images, labels = read(options.split, options.check_images)
         if has_classes(model) and labels.min() < 0:

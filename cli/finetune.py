@@ -16,6 +16,7 @@ from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_def
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.recipe_options import METRICS, RECIPE, has_run
+from keras_vit_cli.words import START, OptionalOutput
 
 OFFLINE_NOTE = (
     f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
@@ -38,7 +39,11 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Finetune:
-    """Fine-tune a model on a folder of 30 to 5,000 images, evaluate it, and export it for phones.
+    """Train a classifier on a folder of images, and export it for phones.
+
+    The folder has 30 to 5,000 images. The training starts from --weights; by default from AugReg's S/16, downloaded
+    once (0.09 GB), or, where no download is possible, from the small model in the package. --output is the folder of
+    the model and its files, by default runs/ and the name of the folder.
 
     The settings follow from the number of images and the speed of this machine. They are printed as the command of
     `keras-vit train` that repeats the training. The same command again resumes an interrupted run.
@@ -46,16 +51,12 @@ class Finetune:
     Args:
         folder: Images in a folder for each class, /folder/<class>/<image>: a fifth of each class is held out for
             the evaluation, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
-        weights: File, folder or name, as for `keras_vit.load`. Default: as `keras-vit classify`, AugReg's S/16,
-            downloaded once (0.09 GB), or, where no download is possible, the small model in the package.
-        output: Folder for the model and its files. Default: runs/ and the name of the folder.
         class_weight: "balanced" gives images of rare classes a higher weight in training.
-        preparation: How images are prepared, if it is not as the weights state.
     """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-    weights: str | None = None
-    output: Path | None = None
+    weights: Annotated[str | None, START] = None
+    output: OptionalOutput = None
     class_weight: Literal["balanced"] | None = None
     preparation: Preparation = AS_STATED
 
@@ -145,13 +146,15 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     data, run = recipe.data, shlex.quote(str(output))
     evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
     test_images = metrics["images"]  # without those that cannot be decoded
+    top1 = metrics["top1"]
+    accuracy = f"top-1 {100 * top1:.1f} %, {round(top1 * test_images):,} of {test_images:,} test images"
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
     if file:
         tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
     print(
         f"""
-top-1 {100 * metrics["top1"]:.1f} % of {test_images:,} test images ({data.test_split!r}), which were not trained on
+{accuracy} ({data.test_split!r}), which were not trained on
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
 {tflite}
 

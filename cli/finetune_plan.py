@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_vit import BiT
 from keras_vit.name_list import first_names
+from keras_vit.progress import duration
 from keras_vit.recipes.configs.finetune import SMALL
 from keras_vit.recipes.data import ImageDataset, open_dataset, read_labels, training_pixels
 from keras_vit.recipes.data.corrupt_images import mark_named
@@ -234,13 +235,13 @@ def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:
         f"weights   {recipe.weights}, {data.image_size} x {data.image_size} pixels, scaled by mean "
         f"{_numbers(data.mean)} and std {_numbers(data.std)}",
         f"training  {recipe.total_steps:,} steps of {data.batch_size} images, each image {epochs:.3g} times; here "
-        f"about {_duration(seconds)}, as measured",
+        f"about {duration(seconds)}, as measured",
     ]
     if recipe.trainable_blocks is not None:
         whole = training_seconds(machine, total_epochs(images) * images, depth or 1)
         part = f"last {recipe.trainable_blocks} of {depth} blocks" if recipe.trainable_blocks else "head"
         lines.append(
-            f"          of the {part} only: all of the model would take about {_duration(whole)} on this CPU. To train "
+            f"          of the {part} only: all of the model would take about {duration(whole)} on this CPU. To train "
             "all, append --trainable-blocks None to:"
         )
     return [*lines, "\nThis command repeats the training:\n", train_command(recipe), ""]
@@ -248,13 +249,3 @@ def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:
 
 def _numbers(values) -> str:
     return " ".join(f"{value:g}" for value in values)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-IMAGES = 16  # a batch as in training: single images use less of a machine
-REPEATS = 2

@@ -1,18 +1,19 @@
-"""`keras-vit <command>`: each command is a dataclass; tyro derives its options and help from the fields."""
+"""`keras-vit <command>`: each command is a dataclass, whose fields are its options."""
 
+import difflib
 import os
 import re
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+from keras_vit.progress import without_progress
 from keras_vit_cli.errors import check_temporary_folder, error_sentence
 from keras_vit_cli.process import clean_up_on_sigterm, printing_assumptions, surviving_closed_pipes
 
-DESCRIPTION = """The Vision Transformer for Keras.
-
---version prints the version. With --debug, an error prints its traceback.
-"""
+# The option of a second word without one.
+SECOND_WORDS = {"probe": "--dataset", "few-shot": "--dataset", "convert": "--output", "prepare": "--output"}
 NVIDIA_DRIVER = "/proc/driver/nvidia"
 TERMINATED = 75  # as keras_vit.recipes.checkpoints.checkpoints, which imports TensorFlow
 # After Ctrl-C or SIGTERM, for commands that write checkpoints.
@@ -34,9 +35,12 @@ def main(arguments: list[str] | None = None) -> int:
     # Only errors of TensorFlow's log. Without an NVIDIA driver it logs one at every start, about CUDA.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists(NVIDIA_DRIVER) else "3")
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    debug, quiet = "--debug" in arguments, "--quiet" in arguments
+    arguments = [argument for argument in arguments if argument not in ("--debug", "--quiet")]
+    if quiet:
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     with (
+        without_progress() if quiet else nullcontext(),
         surviving_closed_pipes(),
         clean_up_on_sigterm(),
         printing_assumptions(),
@@ -80,40 +84,57 @@ def _run(arguments) -> int:
             return Doctor().run()
         print("keras-vit requires tyro: pip install tyro. Only `keras-vit doctor` works without it.", file=sys.stderr)
         return 1
+    if arguments[:1] in ([], ["-h"], ["--help"]):
+        print(_overview())
+        return 0
     command = _parse(arguments)
     check_temporary_folder()
     return command.run() or 0
 
 
+def _overview() -> str:
+    """The help page of all commands, a line each."""
+    from keras_vit_cli.parser import summary
+
+    lines = ["usage: keras-vit COMMAND [words and options]", "", "The Vision Transformer for Keras."]
+    for group, commands in command_groups().items():
+        lines += ["", group, *(f"  {name:11}{summary(kind)}" for name, kind in commands.items())]
+    return "\n".join([*lines, "", "keras-vit COMMAND --help has its words, options and examples."])
+
+
 def _parse(arguments: list[str]) -> Any:
     """The command, with its options set."""
-    import tyro
+    from keras_vit_cli.examples import EXAMPLES
+    from keras_vit_cli.parser import HELP, parse
 
-    commands = _commands()
-    command, name = [*arguments, "", ""][:2]
+    commands = {name: kind for group in command_groups().values() for name, kind in group.items()}
+    command, *words = arguments
+    program = f"keras-vit {command}"
+    if command not in commands:
+        similar = difflib.get_close_matches(command, commands, n=1)
+        hint = f" Did you mean {similar[0]}?" if similar else ""
+        raise ValueError(f"There is no command {command}.{hint} keras-vit --help lists them.")
     if command in ("train", "sweep"):
         from keras_vit_cli.train import check_name
 
-        check_name(command, arguments[1:])
-    if command in ("train", "sweep") and name and not name.startswith("-"):
-        # Options depend on the recipe: these commands parse the remaining arguments themselves.
-        return commands[command](name, tuple(arguments[2:]))
-    if command == "preflight" and any(re.search(r"^--npu(=|$)|\.tflite$", word) for word in arguments):
+        check_name(command, words)
+        if words and words[0] not in HELP:
+            # Options depend on the recipe: these commands parse the remaining words themselves.
+            return commands[command](words[0], tuple(words[1:]))
+    if command in SECOND_WORDS and len(words) > 1 and not any(word.startswith("-") for word in words[:2]):
+        words.insert(1, SECOND_WORDS[command])
+    if command == "preflight" and any(re.search(r"^--npu(=|$)|\.tflite$", word) for word in words):
         from keras_vit_cli.preflight import PreflightNpu
 
-        return tyro.cli(PreflightNpu, prog="keras-vit preflight", args=arguments[1:])
+        return parse(PreflightNpu, program, words, examples=EXAMPLES["preflight --npu"])
     if command == "preflight":
-        preflight, changes = tyro.cli(
-            commands[command], prog="keras-vit preflight", args=arguments[1:], return_unknown_args=True
-        )
+        preflight, changes = parse(commands[command], program, words, examples=EXAMPLES[command], returns_unknown=True)
         return replace(preflight, changes=tuple(changes))
-    if command in commands:  # alone: hints would name options of all commands, and the help of none
-        return tyro.cli(commands[command], prog=f"keras-vit {command}", args=arguments[1:])
-    return tyro.extras.subcommand_cli_from_dict(commands, prog="keras-vit", description=DESCRIPTION, args=arguments)
+    return parse(commands[command], program, words, examples=EXAMPLES[command])
 
 
-def _commands() -> dict[str, Any]:
-    """The commands by name. Imported late, since most of them require tyro."""
+def command_groups() -> dict[str, dict[str, Any]]:
+    """The commands by name, in groups of one task. Imported late, since most of them require tyro."""
     from keras_vit_cli.classify import Classify
     from keras_vit_cli.convert import Convert, Describe
     from keras_vit_cli.demo.command import Demo
@@ -128,21 +149,9 @@ def _commands() -> dict[str, Any]:
     from keras_vit_cli.transfer import FewShot, Probe, Vtab
 
     return {
-        "classify": Classify,
-        "finetune": Finetune,
-        "demo": Demo,
-        "train": Train,
-        "sweep": Sweep,
-        "vtab": Vtab,
-        "preflight": Preflight,
-        "prepare": Prepare,
-        "describe": Describe,
-        "convert": Convert,
-        "evaluate": Evaluate,
-        "few-shot": FewShot,
-        "probe": Probe,
-        "inspect": Inspect,
-        "export": Export,
-        "benchmark": Benchmark,
-        "doctor": Doctor,
+        "Use a model": {"classify": Classify, "describe": Describe, "inspect": Inspect},
+        "Train": {"finetune": Finetune, "train": Train, "sweep": Sweep, "prepare": Prepare, "preflight": Preflight},
+        "Evaluate": {"evaluate": Evaluate, "probe": Probe, "few-shot": FewShot, "vtab": Vtab},
+        "Export": {"export": Export, "convert": Convert, "benchmark": Benchmark},
+        "This installation": {"doctor": Doctor, "demo": Demo},
     }

@@ -1,11 +1,14 @@
 """The output of a command: its folder, which appears, or replaces a previous run's, when it is complete; --json."""
 
+import json
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from keras_vit.atomic_write import naming_full_disk, short_prefix
 
@@ -77,7 +80,19 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def check_json(file: Path | None):
-    """Raises ValueError if the file of --json cannot be written. Called before anything is computed."""
-    if file and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise ValueError(f"--json requires a file in an existing folder. Received: {file}")
+@contextmanager
+def json_output(wanted: bool) -> Iterator[Callable[[Any, Callable[[], None]], None]]:
+    """Yields a function that prints a value as JSON if that is wanted, or else calls its second argument for text.
+
+    With JSON, all else that is printed in the block, also by libraries, goes to standard error.
+    """
+    output = sys.stdout
+
+    def show(value, print_text):
+        if wanted:
+            print(json.dumps(value, indent=2), file=output)
+        else:
+            print_text()
+
+    with redirect_stdout(sys.stderr) if wanted else nullcontext():
+        yield show

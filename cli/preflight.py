@@ -1,7 +1,5 @@
 """`keras-vit preflight`: recipes on a TPU before one is rented, and .tflite files on NPUs of phones."""
 
-import json
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,39 +7,40 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit.progress import show_progress
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit_cli.inputs import check_weights
-from keras_vit_cli.output_folder import check_json, create_folder
+from keras_vit_cli.output_folder import create_folder, json_output
 from keras_vit_cli.recipe_options import check_architecture, check_fields, parse_fields
+from keras_vit_cli.words import Json, OptionalOutput, Recipe
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """Compile a recipe's training and evaluation steps with the TPU's own compiler, without a TPU.
+    """Compile a recipe for TPUs, or .tflite files for NPUs of phones.
 
-    Prints whether they compile and fit in memory, bounds on their speed and cost, and sizes that waste the chip. Fields
-    of the recipe can be overridden, such as --data.batch-size 1024, as for `keras-vit train`; `keras-vit train NAME
-    --help` lists them. The exit status is 1 if a step does not compile or fit. With .tflite files, it compiles them for
-    the NPUs of phones: `keras-vit preflight --npu --help`.
+    The TPU's own compiler compiles the steps of training and evaluation. Prints whether they compile and fit in memory,
+    bounds on their speed and cost, and sizes that waste the chip. Fields of the recipe can be overridden, such as
+    --data.batch-size 1024, as for `keras-vit train`; `keras-vit train NAME --help` lists them. The exit status is 1 if
+    a step does not compile or fit. With .tflite files, it compiles them for the NPUs of phones: `keras-vit preflight
+    --npu --help`.
 
     Args:
-        name: Name of a recipe, or a file recipe.json.
         topology: TPU slice, chip and sides, such as v3:2x2, v5e:2x4 or v6e:2x2; v5e:1 is a single chip.
         device_batch_size: Images per device. Defaults to the recipe's batch size divided by the number of devices.
         largest_batch: Also search for the largest per-device batch that fits (some minutes).
         num_classes: Number of classes of the recipe's dataset, if it is unknown.
         num_train_images: Number of training images of the recipe's dataset, if it is unknown: for the total cost.
-        json: Write all figures to this file.
         list: List chips with memory, peak FLOP/s and bandwidth, and example topologies.
     """
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = ""
+    name: Recipe = ""
     topology: str = "v5e:2x4"
     device_batch_size: int | None = None
     largest_batch: bool = False
     num_classes: int | None = None
     num_train_images: int | None = None
-    json: Path | None = None
+    json: Json = False
     list: bool = False
     changes: tyro.conf.Suppress[tuple[str, ...]] = ()
 
@@ -53,7 +52,6 @@ class Preflight:
             raise ValueError(
                 "Pass the name of a recipe; keras-vit train lists them. --list lists chips and topologies."
             )
-        check_json(self.json)
         from keras_vit_cli.train import find_recipe
 
         named = find_recipe(self.name)
@@ -67,31 +65,21 @@ class Preflight:
         from keras_vit.recipes.preflight.report import parse_topology
 
         parse_topology(self.topology)
-        from keras_vit.atomic_write import write_file
         from keras_vit.recipes.preflight import preflight
 
-        report = preflight(
-            recipe,
-            self.topology,
-            self.device_batch_size,
-            num_classes=self.num_classes,
-            num_train_images=self.num_train_images,
-            find_largest_batch=self.largest_batch,
-            log=show_progress,
-        )
-        show_progress("")
-        print(report)
-        if self.json:
-            write_file(self.json, json.dumps(report.as_dict(), indent=2) + "\n")
+        with json_output(self.json) as show:
+            report = preflight(
+                recipe,
+                self.topology,
+                self.device_batch_size,
+                num_classes=self.num_classes,
+                num_train_images=self.num_train_images,
+                find_largest_batch=self.largest_batch,
+                log=show_progress,
+            )
+            show_progress("")
+            show(report.as_dict(), lambda: print(report))
         return int(not report.ready)
-
-
-def show_progress(text: str):
-    """Overwrites a single line of a terminal; in a log, each text has a line."""
-    if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-    elif text:
-        print(text, file=sys.stderr, flush=True)
 
 
 def _print_chips():
@@ -111,8 +99,9 @@ def _print_chips():
 class PreflightNpu:
     """Compile .tflite files for the NPUs of phones with the vendors' own compilers, without a phone.
 
-    Prints how many operations the NPU runs, what is left to the CPU and why, and the memory traffic of an image. The
-    exit status is 1 if an NPU does not run every operation. docs/npu.md explains the report.
+    --output is a folder for the compiled files, MODEL-CHIP.tflite; without it they are not saved. Prints how many
+    operations the NPU runs, what is left to the CPU and why, and the memory traffic of an image. The exit status is 1
+    if an NPU does not run every operation. docs/npu.md explains the report.
 
     Args:
         files: Files of `keras-vit export`, or any other .tflite files.
@@ -120,19 +109,16 @@ class PreflightNpu:
             for LiteRT is installed.
         simulate: Folder of images. Also run the compiled files on Qualcomm's simulator, some seconds per image, and
             compare them with LiteRT on this CPU; for files of `keras-vit export` that a Snapdragon's NPU runs whole.
-        output: Folder for the compiled files, MODEL-CHIP.tflite. By default they are not saved.
-        json: Write all figures to this file.
     """
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILES")]
     npu: tuple[str, ...] = ()
-    simulate: Path | None = None
-    output: Path | None = None
-    json: Path | None = None
+    simulate: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    output: OptionalOutput = None
+    json: Json = False
 
     def run(self) -> int:
         """Compiles, prints the reports, and returns the exit status."""
-        from keras_vit.atomic_write import write_file
         from keras_vit.export.npu import default_chips, find_chip
 
         self._check_options()
@@ -141,24 +127,19 @@ class PreflightNpu:
         images = self._images()
         if self.output:
             create_folder(self.output)
-        with tempfile.TemporaryDirectory(prefix="keras-vit-npu-") as temporary:
+        with json_output(self.json) as show, tempfile.TemporaryDirectory(prefix="keras-vit-npu-") as temporary:
             results = [
                 self._examine(file, chip, Path(temporary), images.get(file))
                 for file in dict.fromkeys(self.files)
                 for chip in chips
             ]
-        show_progress("")
-        _print(results, self.simulate is not None)
-        if self.json:
-            entries = [
-                report.as_dict() | {"simulation": simulation and asdict(simulation)} for report, simulation in results
-            ]
-            write_file(self.json, json.dumps(entries, indent=2) + "\n")
+            show_progress("")
+            entries = [report.as_dict() | {"simulation": run and asdict(run)} for report, run in results]
+            show(entries, lambda: _print(results, self.simulate is not None))
         return int(not all(report.ready for report, _ in results))
 
     def _check_options(self):
         """Raises a ValueError for a mistake that is visible in the options."""
-        check_json(self.json)
         files = dict.fromkeys(self.files)
         if not files:
             raise ValueError("No files. Pass at least one .tflite file, such as exported/model-int8.tflite.")

@@ -5,45 +5,43 @@ from typing import Annotated
 
 import tyro
 
+from keras_vit_cli.words import OUTPUT, DataDir, Overwrite, TrainSplit
+
 
 @dataclass(frozen=True)
 class Prepare:
-    """Write a folder of images as TFRecords for "tfrecord:OUTPUT", without copies of test images.
+    """Write images as TFRecords, without copies of test images.
 
-    JPEG and PNG files are stored unchanged, other formats as PNG. Images that cannot be read and copies of test images
-    are skipped and listed in OUTPUT: unreadable-<split>.csv, duplicates-<split>.csv. OUTPUT appears when it is
-    complete.
+    --output is a folder, local or on gs://; tfrecord:OUTPUT is then a dataset for training. JPEG and PNG files are
+    stored unchanged, other formats as PNG. Images that cannot be read and copies of test images are skipped and listed
+    in OUTPUT: unreadable-<split>.csv, duplicates-<split>.csv. OUTPUT appears when it is complete.
 
     Args:
         source: Folder with <split>/<class>/<image>, local or on gs://.
-        output: Folder to write, local or on gs://.
-        train_split: The split that is compared with `against`; with `flat`, the name of the only split.
-        flat: The source has <class>/<image>.
+        flat: The source has <class>/<image>, which are all images of --train-split.
         against: Test sets: "folder:/path" (all images in it, at any depth), or a dataset and its split,
             "cifar10@test". Training images that are copies of theirs, mirrored or not, are skipped.
         threshold_bits: Largest number of different bits, of 256, in the hashes of two images that count as copies;
             docs/results.md has measurements.
-        data_dir: Folder of prepared datasets, for `against`; by default that of TensorFlow Datasets.
         dry_run: Write the lists only; TFRecords are never replaced.
         shard_megabytes: Approximate size of a file.
         beam_runner: Apache Beam runner, such as DirectRunner, DataflowRunner or FlinkRunner, which shuffles images in
             memory; by default threads of this process do the work and shuffle on disk.
         beam_options: Options of the runner, without dashes: project=p region=r temp_location=gs://bucket/tmp.
-        overwrite: Replace a previous output when the new one is complete.
     """
 
     source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
-    output: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OUTPUT")]
-    train_split: str = "train"
+    output: Annotated[str, OUTPUT]
+    train_split: TrainSplit = "train"
     flat: bool = False
     against: tuple[str, ...] = ()
     threshold_bits: int = 60
-    data_dir: str | None = None
+    data_dir: DataDir = None
     dry_run: bool = False
     shard_megabytes: float = 256
     beam_runner: str | None = None
     beam_options: tuple[str, ...] = ()
-    overwrite: bool = False
+    overwrite: Overwrite = False
 
     def run(self):
         """Prepares the images, and prints how many were stored and skipped."""

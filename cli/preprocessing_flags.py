@@ -1,11 +1,13 @@
 """Options of all commands that load weights: how images are prepared, if it is not as the weights state."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
+
+from keras_vit_cli.inputs import is_exported, keras_class
 
 OPTION = "--preprocessing"
 Channels = tuple[float, float, float]
@@ -21,22 +23,23 @@ class PreprocessingFlags:
             override it.
         mean: Mean of each channel, of pixels in [0, 1].
         std: Standard deviation of each channel, of pixels in [0, 1].
-        resize: "squash", "shortest" or "shortest_area", see `Preprocessing`.
-        crop_fraction: Fraction of the side that remains after the central crop.
-        interpolation: "nearest", "bilinear", "bicubic", "lanczos3" or "lanczos5".
+        resize: "squash" ignores the aspect ratio; "shortest" keeps it, "shortest_area" as big_vision.
+        crop_fraction: Fraction of the side that a central crop leaves.
+        interpolation: How pixels are interpolated.
     """
 
-    preprocessing: str | None = None
-    mean: Channels | None = None
-    std: Channels | None = None
+    preprocessing: Annotated[str | None, tyro.conf.arg(metavar="imagenet|clip|half|FILE.json")] = None
+    mean: Annotated[Channels | None, tyro.conf.arg(metavar="R G B")] = None
+    std: Annotated[Channels | None, tyro.conf.arg(metavar="R G B")] = None
     resize: Literal["squash", "shortest", "shortest_area"] | None = None
-    crop_fraction: float | None = None
+    crop_fraction: Annotated[float | None, tyro.conf.arg(metavar="FRACTION")] = None
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"] | None = None
 
     @property
     def single(self) -> dict:
         """The given ones of the options for single fields."""
-        return {name: value for name, value in asdict(self).items() if name != "preprocessing" and value is not None}
+        names = ("mean", "std", "resize", "crop_fraction", "interpolation")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def fields(self) -> dict | None:
         """The argument `preprocessing` of `keras_vit.load`; None without options."""
@@ -49,10 +52,56 @@ class PreprocessingFlags:
 
         return load(weights, preprocessing=self.fields(), **arguments)
 
+    def open(self, model: str):
+        """`load` for anything that classifies: also an exported file, and a Keras model around one of ours.
 
-# The type of a command's field, and its default.
+        Raises ValueError if such a model, which states its preparation, is opened with another one.
+        """
+        around = keras_class(Path(model)) in ("Functional", "Sequential")
+        if not around and not is_exported(model):
+            return self.load(model)
+        self.check_stated(model)
+        if not around:
+            from keras_vit.export.exported import open_exported
+
+            return open_exported(model)
+        from keras_vit.class_names import own_class_names
+        from keras_vit.models.load_keras import read_keras_file
+        from keras_vit.outer_model import image_model
+
+        opened = image_model(read_keras_file(model))
+        opened.class_names = own_class_names(model, opened.num_classes) or opened.class_names
+        return opened
+
+    def check_stated(self, model: str | None):
+        """Raises ValueError if an option is given: the model itself prepares its images."""
+        if self != type(self)():
+            fix = "export the model again with them" if model else "pass --model"
+            model = model or "The default model"
+            raise ValueError(f"{model} has its own preprocessing and image size. Omit these options, or {fix}.")
+
+
+@dataclass(frozen=True)
+class LoadingFlags(PreprocessingFlags):
+    """How images are prepared, if it is not as the weights state.
+
+    Args:
+        image_size: Side of the model's images in pixels. Positions are resampled to it.
+    """
+
+    image_size: Annotated[int | None, tyro.conf.arg(metavar="PIXELS")] = None
+
+    def load(self, weights, **arguments):
+        """`keras_vit.load` with these options."""
+        size = {} if self.image_size is None else {"image_size": self.image_size}
+        return super().load(weights, **size, **arguments)
+
+
+# The types of a command's field: of a model whose image size is chosen, and of one that a recipe trains at its own.
+Loading = tyro.conf.OmitArgPrefixes[LoadingFlags]
 Preparation = tyro.conf.OmitArgPrefixes[PreprocessingFlags]
 AS_STATED = PreprocessingFlags()
+AS_SAVED = LoadingFlags()
 
 
 def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, ...]:

@@ -28,7 +28,7 @@ for line in sys.stdin.buffer:
 CATEGORIES = ("PixelRangeWarning", "ImageSizeWarning")
 ASSUMED = ".*does not state (how its pixels are scaled|the size of its images)"
 ARGUMENT = 'preprocessing="imagenet", "clip", "half" or a dict'
-SIZE_ARGUMENT, SIZE_OPTION = "pass image_size=...", "set it with keras-vit convert --image-size"
+SIZE_ARGUMENT, SIZE_OPTION = "pass image_size=...", "pass --image-size"
 OPTION = "--preprocessing imagenet, clip, half or FILE.json to the command that uses the model"
 
 

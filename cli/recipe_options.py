@@ -16,20 +16,13 @@ from keras_vit.recipes.recipe_checks import check_plan
 from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors, check_all
 from keras_vit.recipes.recipe_values import check_sections, deferred_checks
 from keras_vit_cli.inputs import check_dataset, check_weights
+from keras_vit_cli.parser import parse
 
 SWEEP_OPTIONS = ("learning_rates", "tuning_split", "held_out_split", "seeds", "metric")  # not of the recipe
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
 # In the folder of a run, from its start and at its end; as keras_vit.recipes.checkpoints.run_folder, which imports
 # TensorFlow.
 RECIPE, METRICS = "recipe.json", "metrics.json"
-# Names in other programs that are too unlike these options for tyro to suggest them.
-ABBREVIATIONS = {
-    "lr": "optimizer.learning-rate",
-    "opt": "optimizer.name",
-    "wd": "optimizer.weight-decay",
-    "output-dir": "run.folder",
-    "img-size": "data.image-size",
-}
 
 
 def option(name: str, value) -> str:
@@ -80,14 +73,8 @@ def parse_fields(default, name: str, arguments):
 
     Steps replace the epochs of a recipe, and epochs its steps. `name` precedes the options: "keras-vit train cifar10".
     """
-    import tyro
-
-    prefix = "recipe." if isinstance(default, Sweep) else ""
-    for word in (word.partition("=")[0] for word in arguments if word.startswith("--")):
-        if use := ABBREVIATIONS.get(word.rpartition(".")[2].removeprefix("--").replace("_", "-")):
-            raise ValueError(f"There is no option {word}. Use --{prefix}{use}")
     with deferred_checks():  # tyro would report the first error, by the names of Python
-        parsed = tyro.cli(type(default), default=default, prog=name, args=arguments)
+        parsed = parse(type(default), name, arguments, default)
         if isinstance(parsed, Sweep):
             return replace(parsed, recipe=_with_one_length(parsed.recipe, default.recipe))
         return _with_one_length(parsed, default)

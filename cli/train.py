@@ -6,7 +6,6 @@ import shlex
 import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
@@ -16,6 +15,7 @@ from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.recipe_values import check_sections
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
 from keras_vit_cli.recipe_options import RECIPE, check_start, parse_fields, recipe_flags
+from keras_vit_cli.words import Recipe
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
 UNPRINTED = ("images", "learning_rate")
@@ -24,17 +24,14 @@ DATASET = ("dataset", "data_dir", "train_split", "validation_split", "test_split
 
 @dataclass(frozen=True)
 class Train:
-    """Train a recipe, or the recipe.json of a previous run; any field can be overridden.
+    """Train a recipe, with any of its fields changed.
 
-    `keras-vit train` lists the recipes; `keras-vit train NAME --help` lists the fields. Options follow NAME, such as
-    --optimizer.learning-rate 1e-3; --preprocessing imagenet, clip, half or FILE.json sets --data.mean and
-    --data.std. Checkpoints and results are written to runs/NAME, or to --run.folder.
-
-    Args:
-        name: Name of a recipe, a file recipe.json, or the folder of a previous run.
+    `keras-vit train` lists the recipes, `keras-vit train NAME --help` the fields, `keras-vit train NAME --help WORD`
+    those with a word. Options follow NAME, such as --optimizer.learning-rate 1e-3; --preprocessing imagenet, clip, half
+    or FILE.json sets --data.mean and --data.std. Checkpoints and results are written to runs/NAME, or to --run.folder.
     """
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = ""
+    name: Recipe = ""
     changes: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self):
@@ -54,16 +51,13 @@ class Train:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Choose a recipe's learning rate on held-out images, then train with three seeds, as in the paper.
+    """Choose a recipe's learning rate, then train with three seeds.
 
-    `keras-vit sweep NAME --help` lists the options; fields of the recipe start with --recipe.
-
-    Args:
-        name: Name of a classifier's recipe, or a file recipe.json, or the folder of a previous run. The learning rates
-            and held-out images of the paper are known by the name of its recipe.
+    The learning rate is chosen on held-out images, as in the paper; those of the paper are known by the name of its
+    recipe. `keras-vit sweep NAME --help` lists the options; fields of the recipe start with --recipe.
     """
 
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    name: Recipe
     changes: tyro.conf.Suppress[tuple[str, ...]] = ()
 
     def run(self):

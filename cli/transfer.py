@@ -2,50 +2,44 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
+from typing import Literal
 
 from keras_vit_cli.inputs import check_model_and_dataset, check_weights
-from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.preprocessing_flags import AS_SAVED, AS_STATED, Loading, Preparation
+from keras_vit_cli.words import BatchSize, DataDir, Dataset, Model, Output, Split, TrainSplit
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Print the accuracy of k nearest neighbors and of a linear classifier on frozen features.
+    """Print the accuracy of simple classifiers on frozen features.
+
+    They are k nearest neighbors and logistic regression.
 
     The model's own classes do not matter: its head is not used, and both splits have the classes of the dataset.
     Features are computed once and cached in ~/.keras/keras_vit/features. With a few images per class, use keras-vit
     few-shot.
 
     Args:
-        weights: File, folder or name, as for `keras_vit.load`.
-        dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
         methods: "knn" votes by cosine similarity; "linear" is logistic regression, its penalty chosen on a held-out
             tenth of the training split.
-        train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
-        test_split: In TensorFlow Datasets' notation.
-        data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         neighbors: Numbers of neighbors that vote, one result each; numbers above that of training images are skipped.
-        batch_size: Number of images at a time.
-        preparation: How images are prepared, if it is not as the weights state.
     """
 
-    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
-    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
+    model: Model
+    dataset: Dataset
     methods: tuple[Literal["knn", "linear"], ...] = ("knn", "linear")
-    train_split: str = "train"
-    test_split: str = "test"
-    data_dir: str | None = None
+    train_split: TrainSplit = "train"
+    split: Split = "test"
+    data_dir: DataDir = None
     neighbors: tuple[int, ...] = (10, 20, 100)
-    batch_size: int = 64
-    preparation: Preparation = AS_STATED
+    batch_size: BatchSize = 64
+    preparation: Loading = AS_SAVED
 
     def run(self):
         """Evaluates and prints."""
         if not self.methods:
             raise ValueError("--methods is empty. Pass knn, linear or both.")
-        check_model_and_dataset(self.weights, self.dataset)
+        check_model_and_dataset(self.model, self.dataset)
         import numpy as np
 
         from keras_vit.recipes.data import open_dataset
@@ -57,12 +51,12 @@ class Probe:
 
         dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
         check_several_classes(dataset)
-        model = self.preparation.load(self.weights)
+        model = self.preparation.load(self.model)
         (train, labels), (test, test_labels) = (
             extract_features(model, dataset, split, self.batch_size, max_corrupt=1.0, verbose=True)
-            for split in (self.train_split, self.test_split)
+            for split in (self.train_split, self.split)
         )
-        for split, features in ((self.train_split, train), (self.test_split, test)):
+        for split, features in ((self.train_split, train), (self.split, test)):
             check_any(features, dataset, split)
         print(f"{len(train):,} training and {len(test):,} test images of {self.dataset}, {train.shape[1]} features")
         for count in self.neighbors if "knn" in self.methods else ():
@@ -78,72 +72,62 @@ class Probe:
 
 @dataclass(frozen=True)
 class FewShot:
-    """Print the accuracy of a linear classifier on frozen features of a few images per class, in closed form.
+    """Print the accuracy of ridge regression on a few images per class.
 
     The model's own classes do not matter: its head is not used, and both splits have the classes of the dataset.
     Features are computed once and cached in ~/.keras/keras_vit/features.
 
     Args:
-        weights: File, folder or name, as for `keras_vit.load`.
-        dataset: "digits", a name of TensorFlow Datasets, or "folder:/path" with /path/<split>/<class>/<image>.
-        train_split: In TensorFlow Datasets' notation, such as "train[:10%]".
-        test_split: In TensorFlow Datasets' notation.
-        data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         shots: Numbers of training images per class; a class with fewer contributes those that it has.
         seeds: Seeds of the choice of images.
         l2: L2 penalty on the weights.
         resizing: "big_vision" squashes images and crops 7 / 8 of the side; "weights" resizes them as the weights
             require.
-        preparation: How images are prepared, if it is not as the weights state.
     """
 
-    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
-    dataset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATASET")]
-    train_split: str = "train"
-    test_split: str = "test"
-    data_dir: str | None = None
+    model: Model
+    dataset: Dataset
+    train_split: TrainSplit = "train"
+    split: Split = "test"
+    data_dir: DataDir = None
     shots: tuple[int, ...] = (1, 5, 10, 25)
     seeds: tuple[int, ...] = (0, 1, 2)
     l2: float = 2.0**10
     resizing: Literal["big_vision", "weights"] = "big_vision"
-    preparation: Preparation = AS_STATED
+    batch_size: BatchSize = 64
+    preparation: Loading = AS_SAVED
 
     def run(self):
         """Evaluates and prints."""
         replaced = {"resize", "crop_fraction", "interpolation"} & self.preparation.single.keys()
         if replaced and self.resizing == "big_vision":
             raise ValueError("--resize, --crop-fraction and --interpolation require --resizing weights.")
-        check_model_and_dataset(self.weights, self.dataset)
+        check_model_and_dataset(self.model, self.dataset)
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import check_several_classes
         from keras_vit.recipes.evaluation import few_shot
         from keras_vit.recipes.recipe import Data
 
-        data = Data(
-            dataset=self.dataset, train_split=self.train_split, test_split=self.test_split, data_dir=self.data_dir
-        )
-        recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, resizing=self.resizing)
+        data = Data(dataset=self.dataset, train_split=self.train_split, test_split=self.split, data_dir=self.data_dir)
+        recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, self.batch_size, self.resizing)
         check_several_classes(open_dataset(data))  # before the model is loaded, which may print
-        few_shot.few_shot(self.preparation.load(self.weights), recipe, verbose=True, log=print)
+        few_shot.few_shot(self.preparation.load(self.model), recipe, verbose=True, log=print)
 
 
 @dataclass(frozen=True)
 class Vtab:
-    """Fine-tune a checkpoint on each task of VTAB-1k by the paper's recipe, and print its Table 9.
+    """Fine-tune on each task of VTAB-1k, as in Table 9 of the paper.
 
-    Finished tasks in the folder are not run again, interrupted ones are resumed.
+    --output is the folder of the runs and of vtab.json. Finished tasks in it are not run again, interrupted ones are
+    resumed. Of the preparation of images, the mean and standard deviation can be chosen; the recipe sets the rest.
 
     Args:
-        weights: File, folder or name, as for `keras_vit.load`.
-        folder: Folder of the runs and of vtab.json.
-        data_dir: Folder of prepared datasets; by default that of TensorFlow Datasets.
         tasks: Run only these tasks; the means require all of them.
-        preparation: Mean and standard deviation of the pixels; the recipe sets the rest.
     """
 
-    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
-    folder: Path = Path("runs/vtab")
-    data_dir: str | None = None
+    model: Model
+    output: Output = Path("runs/vtab")
+    data_dir: DataDir = None
     tasks: tuple[str, ...] = ()
     preparation: Preparation = AS_STATED
 
@@ -152,11 +136,11 @@ class Vtab:
         fields = self.preparation.fields() or {}
         if other := sorted(fields.keys() - {"mean", "std"}):
             raise ValueError(f"VTAB's recipe sets {', '.join(other)}. Expected --preprocessing imagenet or half.")
-        check_weights(self.weights)
+        check_weights(self.model)
         from keras_vit.recipes.configs.vtab import TASKS
         from keras_vit.recipes.evaluation.vtab import run_vtab
 
-        result = run_vtab(self.weights, self.folder, data_dir=self.data_dir, tasks=self.tasks, **fields)
+        result = run_vtab(self.model, self.output, data_dir=self.data_dir, tasks=self.tasks, **fields)
         print("\n| task | group | top-1, % |\n|---|---|---|")
         for name, top1 in result.tasks.items():
             print(f"| {TASKS[name].title} | {TASKS[name].group} | {100 * top1:.1f} |")

@@ -6,14 +6,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from keras_vit.export.tflite.graph import read_delegation, read_graph
 
-__all__ = ["Benchmark", "as_json", "compare", "table"]
+__all__ = ["Benchmark", "compare", "table"]
 
 WORKER = Path(__file__).with_name("benchmark_worker.py")
 RUNS_PER_TURN = 10  # consecutive calls of one file before the next file's turn
@@ -119,11 +119,6 @@ def table(benchmarks: Sequence[Benchmark]) -> str:
         )
     lines.append("memory: peak of the process. XNNPACK: delegated operations and number of partitions.")
     return "\n".join(lines)
-
-
-def as_json(benchmarks: Sequence[Benchmark]) -> str:
-    """All fields as JSON: a list with one object per file."""
-    return json.dumps([asdict(result) for result in benchmarks], indent=2) + "\n"
 
 
 def _delegation(path):

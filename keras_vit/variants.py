@@ -5,6 +5,7 @@ H: "An Image is Worth 16x16 Words" (arXiv 2010.11929), Table 1. g, G: "Scaling V
 Table 2.
 """
 
+import re
 from dataclasses import asdict, dataclass
 
 from keras_vit.images import as_size
@@ -42,6 +43,7 @@ SIZES = {
     "G": Size(depth=48, width=1664, mlp_dim=8192, num_heads=16),
 }
 
+TIMM_SIZES = dict(zip(("tiny", "small", "base", "large", "huge", "giant", "gigantic"), SIZES))
 HYBRIDS = ("R+Ti/16", "R26+S/32", "R26+B/32", "R50+B/16", "R50+B/32", "R50+L/16", "R50+L/32")
 
 
@@ -54,6 +56,13 @@ def parse_variant(name: str) -> dict:
         ValueError: The name is not a known size, a slash and a positive integer, optionally after a known ResNet and
             a plus.
     """
+    timm = re.match(r"vit_([a-z]+)_patch(\d+)_(\d+)", name)
+    if timm and timm[1] in TIMM_SIZES:
+        variant = f"{TIMM_SIZES[timm[1]]}/{timm[2]}"
+        raise ValueError(
+            f"{name} is a name of timm. Use keras_vit.ViT({variant!r}, image_size={timm[3]}), or, with its weights, "
+            f"keras_vit.load('hf:timm/{name}.augreg_in21k')."
+        )
     resnet, plus, plain = name.rpartition("+")
     letter, slash, patch = plain.partition("/")
     if letter not in SIZES or not slash or not patch.isdecimal() or int(patch) < 1:

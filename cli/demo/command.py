@@ -12,6 +12,7 @@ from pathlib import Path
 
 from keras_vit_cli.output_folder import check_replaceable, new_folder
 from keras_vit_cli.process import without_native_logs
+from keras_vit_cli.words import Output
 
 REPORT = "report.html"
 NUM_CALIBRATION_IMAGES = 200
@@ -19,20 +20,20 @@ NUM_CALIBRATION_IMAGES = 200
 
 @dataclass(frozen=True)
 class Demo:
-    """Pre-train, fine-tune, export and check a small ViT on scikit-learn's digits: a few minutes on a laptop.
+    """Pre-train, fine-tune, export and check a small model in minutes.
 
-    The model is pre-trained on unlabeled images by masked-patch prediction, then fine-tuned at a higher resolution
-    with 10 labels per class and with all labels; also from scratch, for comparison. The model pre-trained and
-    fine-tuned with all labels is exported. Then the trained classifier inside the package names what is on photographs.
+    --output is a folder for report.html, model.keras, model_card.md, saved_model/, .tflite files and metrics.json. A
+    folder with the report.html of a previous run is replaced. The images are scikit-learn's digits. The model is
+    pre-trained on unlabeled images by masked-patch prediction, then fine-tuned at a higher resolution with 10 labels
+    per class and with all labels; also from scratch, for comparison. The model pre-trained and fine-tuned with all
+    labels is exported. Then the trained classifier inside the package names what is on photographs.
 
     Args:
-        output: Folder for report.html, model.keras, model_card.md, saved_model/, .tflite files and metrics.json. A
-            folder with the report.html of a previous run is replaced.
         seed: Random seed.
         fast: Smoke test: a few steps of a shallow model, with meaningless accuracies.
     """
 
-    output: Path = Path("runs/demo")
+    output: Output = Path("runs/demo")
     seed: int = 0
     fast: bool = False
 

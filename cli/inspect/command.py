@@ -5,48 +5,44 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from keras_vit_cli.inputs import check_model
-from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
+from keras_vit_cli.words import IMAGES, Model, Output
 
 REPORT = "inspect.html"
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Write an HTML report of a Vision Transformer's attention on your images. docs/inspect.md explains it.
+    """Write an HTML report of a model's attention on your images.
 
-    The report is a single file that works offline: interactive attention maps by layer and head, attention rollout,
-    attention distance, similarity of position embeddings and of layers, patch embedding filters, nearest neighbors,
-    and reconstructions of a masked-patch model or masked autoencoder.
+    docs/inspect.md explains it. --output is the file, which must not exist, or a folder for inspect.html. The report is
+    a single file that works offline: interactive attention maps by layer and head, attention rollout, attention
+    distance, similarity of position embeddings and of layers, patch embedding filters, nearest neighbors, and
+    reconstructions of a masked-patch model or masked autoencoder.
 
     Args:
-        weights: File, folder or name, as for `keras_vit.load`; or the folder of a training run.
-        images: Folder of images; subfolders are included. Or one image file.
-        output: HTML file to write, or a folder for inspect.html. The file must not exist.
         num_shown: Number of images to show, evenly spaced in the sorted folder.
         max_images: Largest number of images for distances, similarities and neighbors, evenly spaced in the sorted
             folder. The paper used 128 for the distances.
         max_megabytes: Size limit of the attention maps, without the images and figures of the report. For large models
             fewer images, then fewer layers are shown.
-        preparation: How images are prepared, if it is not as the weights state.
     """
 
-    weights: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WEIGHTS")]
-    images: Path
-    output: Path
+    model: Model
+    images: Annotated[Path, IMAGES]
+    output: Output
     num_shown: int = 6
     max_images: int = 128
     max_megabytes: float = 8.0
-    preparation: Preparation = AS_STATED
+    preparation: Loading = AS_SAVED
 
     def run(self):
         """Reads the images, inspects the model and writes the report."""
         path = self._check_output()
         check_model(
-            self.weights,
-            f"Its attention cannot be read; keras-vit export {self.weights} --describe prints its outputs.",
+            self.model,
+            f"Its attention cannot be read; keras-vit describe {self.model} prints its outputs.",
         )
         from keras_vit.atomic_write import write_file
         from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images, without_damaged
@@ -55,12 +51,12 @@ class Inspect:
         from keras_vit_cli.inspect.model import open_model
         from keras_vit_cli.inspect.report import make_report
 
-        inspected = open_model(self.weights, self.preparation.fields())
+        inspected = open_model(self.model, self.preparation)
         selected = without_damaged([files[i] for i in evenly_spaced(len(files), self.max_images)])
         print(f"Reading {len(selected):,} of {len(files):,} image{'s' * (len(files) != 1)} from {self.images}")
         images = read_images(inspected.vit.preprocessing, self.images, selected)
         text, attention_size = make_report(
-            inspected, images, self.weights, str(self.images), self.num_shown, self.max_megabytes
+            inspected, images, self.model, str(self.images), self.num_shown, self.max_megabytes
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, text)

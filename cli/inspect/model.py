@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_vit import VisionTransformer, load
+from keras_vit import VisionTransformer
 from keras_vit.recipes.checkpoints.run_folder import RECIPE, find_checkpoints
 from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import MaskedPatchModel
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, SelfSupervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel
 from keras_vit_cli.inputs import keras_class
+from keras_vit_cli.preprocessing_flags import AS_SAVED, LoadingFlags
 
 
 class InspectedModel(NamedTuple):
@@ -26,25 +27,24 @@ class InspectedModel(NamedTuple):
     recipe: SelfSupervised | None = None
 
 
-def open_model(weights: str, preprocessing: dict | None = None) -> InspectedModel:
+def open_model(weights: str, preparation: LoadingFlags = AS_SAVED) -> InspectedModel:
     """Opens anything that `keras_vit.load` accepts, the .keras file of a model without labels, or a run's folder.
 
     Head and decoder of a run without labels are only in its checkpoints: its model.keras is meant for fine-tuning.
 
-    Raises:
-        ValueError: The model is a ResNet, or a preprocessing is given for one that its recipe states; also errors of
-            `keras_vit.load`.
+    Raises: ValueError: The model is a ResNet, or another preparation is given for one that its recipe states; also
+    errors of `keras_vit.load`.
     """
     path = Path(weights)
     if (path / RECIPE).is_file():
-        return _open_run(path, preprocessing)
+        return _open_run(path, preparation)
     if keras_class(path) in (MaskedPatchModel.__name__, MaskedAutoencoderModel.__name__):
         import keras
 
-        _check_not_given(preprocessing, path)
+        preparation.check_stated(weights)
         masked_model = keras.saving.load_model(path, compile=False)
         return InspectedModel(masked_model.vit, masked_model, _recipe_of(masked_model))
-    model = load(weights, preprocessing=preprocessing)
+    model = preparation.load(weights)
     if model.channels != 3:
         raise ValueError(
             f"The report shows RGB images. Received: {weights}, of {model.channels} channels. Use the functions of "
@@ -59,22 +59,17 @@ def open_model(weights: str, preprocessing: dict | None = None) -> InspectedMode
     return InspectedModel(model)
 
 
-def _open_run(path, preprocessing) -> InspectedModel:
+def _open_run(path, preparation) -> InspectedModel:
     from keras_vit.recipes.recipe_file import read_recipe
     from keras_vit.recipes.run_recipe import MODEL
     from keras_vit.recipes.self_supervised import load_self_supervised
 
     recipe = read_recipe(path / RECIPE)
     if recipe.has_labels or not find_checkpoints(path):
-        return open_model(str(path / MODEL), preprocessing)
-    _check_not_given(preprocessing, path)
+        return open_model(str(path / MODEL), preparation)
+    preparation.check_stated(str(path))
     masked_model = load_self_supervised(recipe, path)
     return InspectedModel(masked_model.vit, masked_model, recipe)
-
-
-def _check_not_given(preprocessing, path):
-    if preprocessing:
-        raise ValueError(f"{path} states how its images are prepared. Omit {', '.join(preprocessing)}.")
 
 
 def _recipe_of(masked_model) -> SelfSupervised:

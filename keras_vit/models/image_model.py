@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import warnings
 from dataclasses import asdict, replace
 from typing import ClassVar
 
@@ -9,8 +10,9 @@ import keras
 from keras import ops
 
 from keras_vit.classification import check_takes_logits, classify
-from keras_vit.keras_internals import all_layers, check_backend_trains, is_quantized, of_size
+from keras_vit.keras_internals import all_layers, check_backend_trains, inside_lambda, is_quantized, of_size
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
+from keras_vit.other_words import with_other_words
 from keras_vit.pixel_range import expected_range, scaled
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.resizing import resized
@@ -57,6 +59,7 @@ class PreprocessingLayer(keras.layers.Layer):
         return {**super().get_config(), "preprocessing": self.preprocessing.get_config()}
 
 
+@with_other_words
 class ImageModel(keras.Model):
     """A model of images with a linear head, built from a configuration.
 
@@ -178,6 +181,12 @@ class ImageModel(keras.Model):
         """
         if isinstance(images, keras.KerasTensor):
             return PreprocessingLayer(self.preprocessing)(images)
+        if inside_lambda():
+            warnings.warn(
+                "A model with keras.layers.Lambda(model.preprocess) cannot be loaded after it was saved. Call it "
+                "without Lambda: x = model.preprocess(inputs).",
+                stacklevel=2,
+            )
         return self.preprocessing(images)
 
     def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 from keras_vit.cache_dir import cache_dir
+from keras_vit.progress import downloading
 from keras_vit.weights.published import FOLDERS, resolve
 
 # A server that sends nothing for this long is given up.
@@ -80,7 +81,8 @@ def _get_file(address, name, folder):
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT_S)
     try:
-        return keras.utils.get_file(name, address, cache_dir=folder, cache_subdir="")
+        with downloading(address):
+            return keras.utils.get_file(name, address, cache_dir=folder, cache_subdir="")
     except Exception as error:
         cause = error.__context__
         if isinstance(cause, HTTPError):

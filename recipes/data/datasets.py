@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from keras_vit.progress import downloading, shows_bars
 from keras_vit.recipes.configs.vtab import TASKS
 from keras_vit.recipes.data.csv_labels import open_csv
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
@@ -114,7 +115,11 @@ def download_and_prepare(builder, name: str):
         if url := _first_download(builder):
             with suppress(requests.ReadTimeout), requests.get(url, stream=True, timeout=CONNECT_SECONDS):
                 pass  # it answers, or is slow to
-        builder.download_and_prepare()
+        tfds.display_progress_bar(shows_bars())
+        size = f" ({builder.info.download_size})" if builder.info.download_size else ""
+        what = f"and preparing {name}{size} in {builder.data_path}"
+        with nullcontext() if builder.data_path.exists() else downloading(what):
+            builder.download_and_prepare()
     except requests.ConnectionError as error:
         host = urlsplit(str(error.request.url)).hostname if error.request else "a server"
         kind = type(error).__name__

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras_vit.class_names import describe_difference, imagenet_class_names
 from keras_vit.classification import check_no_projection, known_names, output_activation
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import unlabeled, with_model_classes
 from keras_vit.recipes.distributed import on_this_process, strategy_of
@@ -66,6 +67,7 @@ def evaluate_classifier(
     imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None,
     max_corrupt: float = Data.max_corrupt,
     reference: keras.Model | None = None,
+    verbose: bool = False,
 ) -> ClassificationReport:
     """Evaluates a classifier. Images are prepared by `model.preprocessing`; every image counts once.
 
@@ -89,6 +91,7 @@ def evaluate_classifier(
         max_corrupt: Largest allowed fraction of images that cannot be decoded, which are skipped.
         reference: Another classifier with the same outputs, such as the model that was exported: "agreement" is the
             fraction of the images with the same most likely class.
+        verbose: Show the progress on standard error.
 
     Raises:
         ValueError: The model's head is a projection, as CLIP's; `objectnet_mapping` and `imagenet_variant` are both
@@ -129,11 +132,16 @@ def evaluate_classifier(
     preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})
     predict, agreed = _prediction(model, preprocess), []
     refer = reference and _prediction(reference, reference.preprocessing)
+    progress = Progress(f"Evaluation on {split}", count_examples(dataset, split), "images") if verbose else None
     for images, labels in batches:
+        if progress:
+            progress.add(len(images))
         logits = predict(images)[:, scored]
         metrics.update(logits, labels)
         if refer:
             agreed += (logits.argmax(-1) == refer(images)[:, scored].argmax(-1)).tolist()
+    if progress:
+        progress.end()
     summary = metrics.summary()
     if refer:
         summary["agreement"] = float(np.mean(agreed))

@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_vit.cache_dir import cache_dir
 from keras_vit.preprocessing import Preprocessing
+from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, decoded_images, read_encoded, read_labels
 from keras_vit.recipes.data.arrays import numbered
 from keras_vit.recipes.data.corrupt_images import count_skipped
@@ -48,7 +49,7 @@ def extract_features(
         batch_size: Number of images at a time.
         indices: Array of the positions in the split of the images to use, from 0; None for all.
         max_corrupt: Largest allowed fraction of corrupt images, which are skipped.
-        verbose: Show a progress bar.
+        verbose: Show the progress on standard error, see `keras_vit.progress`.
         preprocessing: Prepares the images; None for the model's own `preprocess`.
 
     Returns:
@@ -79,7 +80,7 @@ def extract_features(
             return features, labels[selected[valid]]
         except Exception:  # missing or damaged, for which zipfile and NumPy have no class of errors: computed again
             pass
-    progress = keras.utils.Progbar(-(-len(selected) // batch_size), unit_name="batch", verbose=int(verbose))
+    progress = Progress(f"Features of {split}", len(selected), "images") if verbose else None
     batches = decoded_images(numbered(dataset), split, batch_size, max_corrupt, indices)
     features, positions = _compute(model, preprocessing or model.preprocess, batches, progress)
     if cached:
@@ -100,7 +101,10 @@ def _compute(model, preprocess, batches, progress):
             )
         feature_batches.append(features)
         position_batches.append(positions)
-        progress.add(1)
+        if progress:
+            progress.add(len(images))
+    if progress:
+        progress.end()
     return np.concatenate(feature_batches or [np.zeros((0, 0), "float32")]), np.concatenate(position_batches)
 
 

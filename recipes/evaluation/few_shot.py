@@ -64,7 +64,7 @@ def few_shot(
         model: Any object with `features`, `preprocess` and `preprocessing`, such as the models of keras_vit; "weights"
             does not use `preprocessing`.
         recipe: Data and settings.
-        verbose: Show a progress bar.
+        verbose: Show the progress on standard error.
         log: Called with the numbers of images and with the result of each number of shots; None for no output.
 
     Raises:

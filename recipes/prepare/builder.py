@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
+from keras_vit.progress import shows_bars
 from keras_vit.recipes.data.image_dataset import check_class_names
 from keras_vit.recipes.data.image_folder import (
     check_folder,
@@ -147,6 +148,7 @@ def write_shards(builder: Images, shard_megabytes: float, beam_runner: str | Non
         max_shard_size=max(1, int(shard_megabytes * 1e6)),
         try_download_gcs=False,
     )
+    tfds.display_progress_bar(shows_bars())
     # Otherwise an empty folder for downloads would remain, and messages about downloads would be printed.
     with tempfile.TemporaryDirectory() as downloads, redirect_stdout(io.StringIO()):
         try:

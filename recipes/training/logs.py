@@ -8,6 +8,7 @@ import time
 import keras
 import tensorflow as tf
 
+from keras_vit.progress import LINE_SECONDS, duration
 from keras_vit.recipes.remote_files import error_summary, write_file
 
 LOG = "log.csv"
@@ -64,7 +65,7 @@ class Progress(keras.callbacks.Callback):
         pace = (time.perf_counter() - self.pace_since[1]) / (self.first_step - self.pace_since[0])
         remaining = pace * (self.total_steps - self.first_step)
         end = time.strftime("%a %H:%M" if remaining > 3600 else "%H:%M:%S", time.localtime(time.time() + remaining))
-        return f"Step {self.first_step:,}/{self.total_steps:,}, ETA {_duration(remaining)} ({end})"
+        return f"Step {self.first_step:,}/{self.total_steps:,}, ETA {duration(remaining)} ({end})"
 
     def _first_steps(self) -> str:
         count = getattr(self.model, "steps_per_execution", 1)
@@ -80,13 +81,29 @@ class Progress(keras.callbacks.Callback):
 
 
 class ProgressBar(keras.callbacks.ProgbarLogger):
-    """Keras's progress bar without its line "Epoch 1/8", which counts rows of log.csv and not epochs of the data."""
+    """Keras's progress bar without its line "Epoch 1/8", which counts rows of log.csv and not epochs of the data.
+
+    With `verbose=2`, which prints a line at the end of an epoch, it also prints one after each 30 seconds.
+    """
 
     async_safe = True
 
     def set_params(self, params):
         """Tells the bar that there is one epoch, of which Keras prints no number."""
         super().set_params({**params, "epochs": 1})
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts an epoch."""
+        super().on_epoch_begin(epoch, logs)
+        self.printed = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Updates the bar, or prints a line now and then."""
+        super().on_train_batch_end(batch, logs)
+        if self.verbose == 2 and time.perf_counter() - self.printed >= LINE_SECONDS:
+            self.printed = time.perf_counter()
+            values = " - ".join(f"{name}: {float(value):.4g}" for name, value in (logs or {}).items())
+            print(f"{batch + 1}/{self.target} - {values}", flush=True)
 
 
 class CsvLog(keras.callbacks.Callback):
@@ -146,10 +163,3 @@ def read_log(file: str) -> list[dict[str, str]]:
 def current_step(model) -> int:
     """Number of optimizer steps of a model so far."""
     return int(model.optimizer.iterations.numpy())
-
-
-def _duration(seconds):
-    hours, minutes = divmod(round(seconds / 60), 60)
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -8,6 +8,7 @@ from functools import partial
 import keras
 import tensorflow as tf
 
+from keras_vit.progress import keras_verbosity
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run
 from keras_vit.recipes.data import ImageDataset
@@ -124,7 +125,7 @@ def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks,
             **validation,
             shuffle=False,  # the batches are shuffled already, by the seed
             callbacks=callbacks,
-            verbose="auto" if workers.chief else 0,
+            verbose=keras_verbosity() if workers.chief else 0,
         ).history
         history = {name: history.get(name, []) + values for name, values in part.items()}
         if model.stop_training:  # set by a callback

@@ -40,12 +40,12 @@ def test_photographs_without_a_network(monkeypatch, tmp_path, run_cli, packaged)
 
     monkeypatch.setattr("keras_vit.load", load)
     shutil.copy(CAT, tmp_path / "a.jpg")
-    status, output, errors = run_cli("classify", CAT, tmp_path, "--top", 2, "--json", tmp_path / "found.json")
+    status, output, errors = run_cli("classify", CAT, tmp_path, "--top", 2)
     lines = output.splitlines()
     assert status == 0 and lines[:2] == [str(CAT), "   91.1%  cat"]
     assert lines[3] == str(tmp_path / "a.jpg") and len(lines) == 6
     assert "no network" in errors and "airplane, automobile, bird" in errors
-    found = json.loads((tmp_path / "found.json").read_text())
+    found = json.loads(run_cli("classify", CAT, "--json")[1])
     assert found[str(CAT)][0]["class"] == "cat" and abs(found[str(CAT)][0]["probability"] - 0.911) < 0.001
 
 
@@ -57,11 +57,11 @@ def test_unreadable_files_are_named_at_the_end(tmp_path, monkeypatch, run_cli):
         shutil.copy(CAT, file)
     files[1].write_text("text")
     Image.new("F", (16, 16)).save(files[2])
-    status, output, errors = run_cli("classify", *files, "--model", "hf:a/b", "--json", tmp_path / "found.json")
+    status, output, errors = run_cli("classify", *files, "--model", "hf:a/b")
     assert status == 1 and output.splitlines() == [str(files[0]), "   50.0%  a", str(files[4]), "   50.0%  d"]
     first, second, last = errors.splitlines()
     assert str(files[1]) in first and "floats.tiff" in second and "above" in last
-    assert len(json.loads((tmp_path / "found.json").read_text())) == 2
+    assert len(json.loads(run_cli("classify", *files, "--model", "hf:a/b", "--json")[1])) == 2
 
     def classify(paths, top):
         files[4].unlink(missing_ok=True)  # while the others are classified
@@ -70,11 +70,8 @@ def test_unreadable_files_are_named_at_the_end(tmp_path, monkeypatch, run_cli):
         return [[(path.stem, 0.5)] for path in paths]
 
     answers.classify = classify
-    status, output, errors = run_cli(
-        "classify", files[0], files[4], "--model", "hf:a/b", "--json", tmp_path / "left.json"
-    )
-    assert status == 1 and output.splitlines() == [str(files[0]), "   50.0%  a"] and str(files[4]) in errors
-    assert list(json.loads((tmp_path / "left.json").read_text())) == [str(files[0])]
+    status, output, errors = run_cli("classify", files[0], files[4], "--model", "hf:a/b", "--json")
+    assert status == 1 and list(json.loads(output)) == [str(files[0])] and str(files[4]) in errors
     monkeypatch.setattr("keras_vit.load", lambda _: pytest.fail("the model was loaded"))
     status, _, errors = run_cli("classify", *files[1:3])
     assert status == 1 and "above" not in errors
@@ -136,9 +133,9 @@ def onnx_file(exported):
     return write_onnx(keras_vit.load(exported[0]), exported[0].with_suffix(".onnx"))
 
 
-def check_answers(files, folder, run_cli):
-    results = [run_cli("classify", CAT, "--model", file, "--json", folder / file.name) for file in files]
-    rows = [json.loads((folder / file.name).read_text())[str(CAT)] for file in files]
+def check_answers(files, run_cli):
+    results = [run_cli("classify", CAT, "--model", file, "--json") for file in files]
+    rows = [json.loads(output)[str(CAT)] for _, output, _ in results]
     names, probabilities = ([[row[key] for row in found] for found in rows] for key in ("class", "probability"))
     assert not any(status for status, *_ in results) and names == [names[0]] * len(files) and "bee" in names[0]
     np.testing.assert_allclose(probabilities, [probabilities[0]] * len(files), atol=1e-4)
@@ -155,8 +152,8 @@ def check_runs_without_keras(file):
 
 
 @pytest.mark.slow
-def test_exported_models_have_the_same_answers(exported, tmp_path, run_cli):
-    check_answers(exported, tmp_path, run_cli)
+def test_exported_models_have_the_same_answers(exported, run_cli):
+    check_answers(exported, run_cli)
 
 
 @pytest.mark.slow
@@ -166,7 +163,7 @@ def test_tflite_files_are_classified_without_keras(exported):
 
 @pytest.mark.extended
 def test_exported_models_are_described_and_evaluated(exported, onnx_file, tmp_path, run_cli):
-    check_answers([exported[0], onnx_file], tmp_path, run_cli)
+    check_answers([exported[0], onnx_file], run_cli)
     check_runs_without_keras(onnx_file)
     preprocessing = keras_vit.load(exported[0]).preprocessing.get_config()
     for i in range(12):
@@ -175,11 +172,9 @@ def test_exported_models_are_described_and_evaluated(exported, onnx_file, tmp_pa
         scene(i, (20 + i, 31)).save(folder / f"{i}.png")
     found = []
     for file in [*exported, onnx_file]:
-        target = tmp_path / f"{file.name}.json"
         options = [] if file is exported[0] else ["--reference", exported[0]]
         dataset = f"folder:{tmp_path / 'images'}"
-        assert run_cli("evaluate", file, "--dataset", dataset, "--json", target, *options)[0] == 0
-        found.append(json.loads(target.read_text()))
+        found.append(json.loads(run_cli("evaluate", file, "--dataset", dataset, "--json", *options)[1]))
         status, output, _ = run_cli("describe", file, "--json")
         described = json.loads(output)
         assert status == 0 and described["class_names"] == ["ant", "bee", "cat"]

@@ -11,7 +11,7 @@ No recipe 'cifar10-scrach'. Did you mean one of: cifar10-scratch, cifar10-mae, c
 cifar10-10ep? keras-vit train lists all recipes; a recipe file ends in .json.
 
 train finetune-pets --optimizer.lr 0.1
-There is no option --optimizer.lr. Use --optimizer.learning-rate
+There is no option --optimizer.lr. Use --optimizer.learning-rate X
 
 train --total-steps 3 cifar10
 The name of a recipe, or the folder of a run, precedes all options: keras-vit train cifar10 --total-steps 3

@@ -64,10 +64,10 @@ def test_keras_files(run_cli, tmp_path):
 
 
 def test_outputs_are_preserved(run_cli, tmp_path):
-    io = golden_io("hf_deit")
-    status, output, _ = run_cli("convert", golden_file(tmp_path, "hf_deit"), tmp_path / "x.keras", "--num-heads", 3)
+    io, heads = golden_io("hf_deit"), ("--num-heads", 3)
+    status, output, _ = run_cli("convert", golden_file(tmp_path, "hf_deit"), "--output", tmp_path / "x.keras", *heads)
     assert status == 0 and output.startswith(f"Wrote {tmp_path / 'x.keras'} (")
-    assert run_cli("convert", tmp_path / "x.keras", tmp_path / "deit")[1].count("Wrote") == 4
+    assert run_cli("convert", tmp_path / "x.keras", "--output", tmp_path / "deit")[1].count("Wrote") == 4
     assert "x.keras" in (tmp_path / "deit" / "model_card.md").read_text()
     assert "num_heads=3" in (tmp_path / "x.keras.model_card.md").read_text()
     for file in (tmp_path / "x.keras", tmp_path / "deit"):
@@ -77,7 +77,7 @@ def test_outputs_are_preserved(run_cli, tmp_path):
 def test_mean_and_std_of_a_file_that_has_none(run_cli, tmp_path):
     file, values = golden_file(tmp_path, "timm_token"), ("0.4", "0.5", "0.6")
     options = ("--num-heads", 3, "--mean", *values, "--std", 0.2, 0.25, 0.3)
-    status, _, notes = run_cli("convert", file, tmp_path / "x.keras", *options)
+    status, _, notes = run_cli("convert", file, "--output", tmp_path / "x.keras", *options)
     assert status == 0 and not notes
     model = keras_vit.load(tmp_path / "x.keras")
     assert (model.preprocessing.mean, model.preprocessing.std) == ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
@@ -91,8 +91,8 @@ def test_mean_and_std_of_a_file_that_has_none(run_cli, tmp_path):
 @pytest.mark.parametrize("name", ["x.keras", "x.npz", "x.safetensors"])
 def test_half_precision(run_cli, tmp_path, name):
     file, io = golden_file(tmp_path, "vit_jax_token"), golden_io("vit_jax_token")
-    assert run_cli("convert", file, tmp_path / "full" / name)[0] == 0
-    assert run_cli("convert", file, tmp_path / name, "--dtype", "float16")[0] == 0
+    assert run_cli("convert", file, "--output", tmp_path / "full" / name)[0] == 0
+    assert run_cli("convert", file, "--output", tmp_path / name, "--dtype", "float16")[0] == 0
     assert (tmp_path / name).stat().st_size < 0.75 * (tmp_path / "full" / name).stat().st_size  # the toy has long names
     model = keras_vit.load(tmp_path / name, dtype="float32")
     assert {weight.dtype for weight in model.weights} == {"float32"}
@@ -105,17 +105,17 @@ def test_class_names_and_cards_stay_with_each_format(run_cli, trained_toy, tmp_p
     trained_toy(num_classes=3).save(run / "model.keras")
     (run / "labels.txt").write_text("ant\nbee\ncat\n")
     for name in ("x.keras", "x.npz", "hf"):
-        assert run_cli("convert", run, folder / name)[0] == 0  # formats in one folder do not collide
+        assert run_cli("convert", run, "--output", folder / name)[0] == 0  # formats in one folder do not collide
     files = {f"{name}{end}" for name in ("x.keras", "x.npz") for end in ("", ".model_card.md", ".labels.txt")}
     assert {file.name for file in folder.iterdir()} == files | {"hf"}
     for file in ("x.keras.labels.txt", "x.npz.labels.txt", "hf/labels.txt"):
         assert (folder / file).read_text() == "ant\nbee\ncat\n"
     config = json.loads((folder / "hf" / "config.json").read_text())
     assert config["id2label"] == {"0": "ant", "1": "bee", "2": "cat"} and config["label2id"]["cat"] == 2
-    assert run_cli("convert", folder / "x.npz", tmp_path / "again.keras", "--gelu", "tanh")[0] == 0
+    assert run_cli("convert", folder / "x.npz", "--output", tmp_path / "again.keras", "--gelu", "tanh")[0] == 0
     assert (tmp_path / "again.keras.labels.txt").read_text() == "ant\nbee\ncat\n"
     # A head of other classes has no names, and those of the replaced file are removed.
-    assert run_cli("convert", run, folder / "x.npz", "--num-classes", 7, "--overwrite")[0] == 0
+    assert run_cli("convert", run, "--output", folder / "x.npz", "--num-classes", 7, "--overwrite")[0] == 0
     assert not (folder / "x.npz.labels.txt").exists() and (run / "labels.txt").exists()
 
 
@@ -130,5 +130,5 @@ def test_class_names_and_cards_stay_with_each_format(run_cli, trained_toy, tmp_p
 def test_errors_leave_no_files(run_cli, tmp_path, golden, output, options, word):
     file = golden_file(tmp_path, golden)
     before = sorted(tmp_path.iterdir())
-    status, text, errors = run_cli("convert", file, tmp_path / output, *options)
+    status, text, errors = run_cli("convert", file, "--output", tmp_path / output, *options)
     assert (status, text) == (1, "") and word in errors.splitlines()[-1] and sorted(tmp_path.iterdir()) == before

@@ -56,10 +56,10 @@ def folder(tmp_path):
 
 
 @pytest.mark.slow
-def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_path):
+def test_everything_is_printed_as_text_and_as_json(run, digits, model, data_dir, tmp_path):
     expected = evaluate_classifier(model, open_dataset(Data("digits", data_dir=data_dir)), "test[:45]", batch_size=20)
-    summary, target = expected.summary, tmp_path / "found.json"
-    status, lines, _ = run(tmp_path / "x.keras", *digits, "--per-class", "--json", target)
+    summary = expected.summary
+    status, lines, _ = run(tmp_path / "x.keras", *digits, "--per-class")
     assert status == 0 and lines[0].startswith("45 images of digits (test[:45]), Preprocessing(")
     names = {"top-1": "top1", "top-5": "top5", "calibration error": "calibration_error"}
     assert lines[1:4] == [f"{name} {summary[key]:.2%}" for name, key in names.items()]
@@ -69,13 +69,13 @@ def test_everything_is_printed_and_written(run, digits, model, data_dir, tmp_pat
     assert lines[8].split() == "class images accuracy most confused with".split()
     rows = [[row["class"], str(row["images"]), f"{row['accuracy']:.2%}"] for row in expected.per_class]
     assert [line.split()[:3] for line in lines[9:]] == rows
-    found = json.loads(target.read_text())
+    found = json.loads("".join(run(tmp_path / "x.keras", *digits, "--json")[1]))
     assert found["dataset"] == "digits" and found["preprocessing"]["image_size"] == [8, 8]
     assert {name: found[name] for name in summary} == pytest.approx(summary, rel=1e-4)
     assert found["classes"] == expected.per_class and len(found["reliability"]) == 15
     assert found["class_names"] == list("0123456789")
     assert found["confusion_matrix"] == expected.confusion_matrix.tolist() and np.sum(found["confusion_matrix"]) == 45
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["found.json", "x.keras"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.keras"]
 
 
 def test_images_without_a_label(run, digits, model, tmp_path, monkeypatch):
@@ -96,11 +96,11 @@ def test_images_of_many_sizes_are_counted_once(run, folder, trained_toy, tmp_pat
     labels = np.array([names.index(f"class{label}") for label in labels])
     model = trained_toy(num_classes=4, class_names=names, preprocessing={"image_size": 16, "resize": "shortest"})
     model.save(tmp_path / "x.keras")
-    arguments = "--dataset", dataset, "--batch-size", 4, "--json", tmp_path / "found.json"
+    arguments = "--dataset", dataset, "--batch-size", 4
     status, lines, _ = run(tmp_path / "x.keras", *arguments)
     predicted = np.argmax(model(model.preprocess(images)), axis=-1)
     top1 = np.mean(predicted == labels)
-    found = json.loads((tmp_path / "found.json").read_text())
+    found = json.loads("".join(run(tmp_path / "x.keras", *arguments, "--json")[1]))
     assert found["class_names"] == names
     np.testing.assert_array_equal(found["confusion_matrix"], confusion_matrix(labels, predicted, labels=range(4)))
     assert status == 0 and lines[0].startswith(f"13 images of {dataset} (test), Preprocessing(")

@@ -49,13 +49,13 @@ def test_saved_model_web_and_tflite(export, tmp_path, run_cli):
     options += ["--default-signature", "serve_uint8"]
     status, output, _ = export(*options, *FEW_IMAGES, "--license", "CC0-1.0")
     assert status == 0 and "40 images of digits (test)" in output and "litert2: fully delegated" in output
-    assert "+0.00 | 100.00% | 1.0000" in row_of("saved-model", output)
+    assert "+0.00 (+0) | 100.00% | 1.0000" in row_of("saved-model", output)
     assert "\n| web |" in output and "\nweb/model.tflite: " in output  # compared and audited, too
     files = {path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".json"}
     assert files == {"saved_model", "web", "model-int8.tflite"}
     pixels = np.zeros((2, 9, 7, 3), "uint8")
     assert load(tmp_path / "out" / "saved_model")["serving_default"](pixels)["top_classes"].shape == (2, 5)
-    status, described, _ = run_cli("export", tmp_path / "out" / "model-int8.tflite", "--describe")
+    status, described, _ = run_cli("describe", tmp_path / "out" / "model-int8.tflite")
     assert status == 0 and "classify" in described and "uint8" in described
     page = tmp_path / "out" / "web"
     assert str(page / "index.html") in output and (page / "index.html").is_file()
@@ -67,7 +67,7 @@ def test_accuracy_drop_above_the_limit_is_not_saved(export, tmp_path):
     options = ["--dataset", "digits", "--formats", "float32", *FEW_IMAGES, "--max-accuracy-drop", "-1"]
     status, output, errors = export(*options)
     assert status == 1 and "float32 has an accuracy drop of 0.00 percentage points, above -1" in errors
-    assert "+0.00 | 100.00% | 1.0000" in row_of("float32", output) and not list(tmp_path.iterdir())
+    assert "+0.00 (+0) | 100.00% | 1.0000" in row_of("float32", output) and not list(tmp_path.iterdir())
     status, output, _ = export(*options, "--keep-going")
     assert status == 1 and str(tmp_path / "out") in output and (tmp_path / "out" / "model-float32.tflite").is_file()
 
@@ -109,7 +109,7 @@ def test_model_without_a_head(tiny_files, tmp_path, run_cli):
 )
 def test_few_or_shared_calibration_images_are_noted(model, data_dir, count, split, words):
     options = {"check_images": 20, "calibration_images": count, "calibration_split": split}
-    options = Export(model, None, ("int8",), "digits", data_dir, **options)
+    options = Export(model, formats=("int8",), dataset="digits", data_dir=data_dir, **options)
     notes = ExportData.read(options, keras_vit.load(model)).notes
     assert [word in note for word, note in zip(words, notes, strict=True)] == [True] * len(words)
 
@@ -213,7 +213,7 @@ def test_projections_are_no_classes(tmp_path, run_cli):
         status, _, errors = run_cli(*arguments)
         assert status == 1 and "its head is a projection" in errors
     assert run_cli("export", weights, "--formats", "float32", "saved-model", "--signatures", "embed", *output)[0] == 0
-    described = run_cli("export", tmp_path / "exported" / "embed-float32.tflite", "--describe")[1]
+    described = run_cli("describe", tmp_path / "exported" / "embed-float32.tflite")[1]
     assert "in the space that images share with texts" in described and "ImageEmbedder" in described
     loaded = load(tmp_path / "exported" / "saved_model")
     assert set(loaded) == {"serving_default", "projection", "features", "attention", "serve_bytes", "serve_uint8"}
@@ -223,13 +223,11 @@ def test_projections_are_no_classes(tmp_path, run_cli):
     np.testing.assert_allclose(loaded["serving_default"](vit.preprocess(pixels))["projection"], expected, atol=1e-4)
 
 
-def test_table_and_json(tflite_files, tmp_path, run_cli):
-    out = tmp_path / "out.json"
-    options = ["--num-threads", 1, "--num-runs", 3, "--json", out]
+def test_table_and_json(tflite_files, run_cli):
+    options = ["--num-threads", 1, "--num-runs", 3]
     status, printed, _ = run_cli("benchmark", *tflite_files, *options)
     assert status == 0 and all(file.name in printed for file in tflite_files)
     assert "median ms" in printed
-    results = json.loads(out.read_text())
+    results = json.loads(run_cli("benchmark", *tflite_files, *options, "--json")[1])
     expected = [(str(file), 1, 3) for file in tflite_files]
     assert [(result["path"], result["num_threads"], result["num_runs"]) for result in results] == expected
-    assert list(tmp_path.iterdir()) == [out]

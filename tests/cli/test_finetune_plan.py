@@ -141,7 +141,7 @@ def folder(fill):
     "forward_seconds,expected",
     [
         (0.01, ["15 s"]),
-        (4.0, ["34 minutes", "1.6 hours", "head only", "--trainable-blocks None", " --trainable-blocks 0"]),
+        (4.0, ["34 min", "1 h 38 min", "head only", "--trainable-blocks None", " --trainable-blocks 0"]),
     ],
 )
 def test_duration_and_the_part_that_is_trained(folder, toy, capsys, monkeypatch, forward_seconds, expected):

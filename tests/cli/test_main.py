@@ -11,7 +11,7 @@ from keras_vit.version import __version__
 from keras_vit_cli.demo.command import Demo
 from keras_vit_cli.doctor import Doctor
 from keras_vit_cli.export import Export
-from keras_vit_cli.main import TERMINATED, _commands, main
+from keras_vit_cli.main import TERMINATED, main
 from keras_vit_cli.transfer import Vtab
 
 
@@ -26,22 +26,6 @@ def test_without_tyro_only_the_doctor_works(monkeypatch, capsys):
 def test_version_of_the_package_as_a_program():
     found = subprocess.run([sys.executable, "-m", "keras_vit_cli", "--version"], capture_output=True, text=True)
     assert found.stdout == f"keras-vit {__version__}\n"
-
-
-POSITIONAL = {
-    **dict.fromkeys(("describe", "evaluate", "inspect", "export", "vtab"), "WEIGHTS"),
-    **dict.fromkeys(("few-shot", "probe"), "WEIGHTS DATASET"),
-    **dict.fromkeys(("preflight", "train", "sweep"), "NAME"),
-    **{"convert": "WEIGHTS OUTPUT", "benchmark": "FILES", "prepare": "SOURCE OUTPUT", "finetune": "FOLDER"},
-}
-
-
-@pytest.mark.parametrize("command", _commands())
-def test_help(command, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main([command, "--help"])
-    output = capsys.readouterr().out
-    assert not stopped.value.code and POSITIONAL.get(command, "") in output.splitlines()[0] and "--" in output
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,18 @@ MISTAKES = [
     ("sweep finetune-pets --lr 0.1", "--lr. Use --recipe.optimizer.learning-rate"),
     ("sweep finetune-pets --recipe.run.seed 1 --recipe.optimizer.lr 1", "Use --recipe.optimizer.learning-rate"),
     ("train --run.folder stopped --run.resume", "keras-vit train stopped --run.folder stopped --run.resume"),
+    # Words of other commands and programs.
+    ("clasify photos", "Did you mean classify?"),
+    ("train cifar10-10ep --dataset folder:photos", "--dataset. Use --data.dataset DATASET"),
+    ("train cifar10-10ep --image-size 48", "--image-size. Use --data.image-size N"),
+    ("train cifar10-10ep --batch-size=48", "--batch-size. Use --data.batch-size N"),
+    ("train cifar10-10ep --model m.npz", "--model. Use --weights WEIGHTS"),
+    ("sweep cifar10-10ep --output runs/x", "--output. Use --recipe.run.folder FOLDER"),
+    ("evaluate --weights m.npz --dataset digits", "Type keras-vit evaluate MODEL"),
+    ("few-shot m.npz --dataset digits --test-split test", "--test-split. Use --split SPLIT"),
+    ("vtab m.npz --folder runs/vtab", "--folder. Use --output PATH"),
+    ("classify photos --topk 3", "Did you mean --top?"),
+    ("classify photos --json found.json", "--json > found.json"),
     # Weights.
     ("describe damaged.npz", "damaged.npz"),
     ("describe vit/imagenet21k/ViT-B_17", "vit/imagenet21k/ViT-B_16"),
@@ -22,16 +34,18 @@ MISTAKES = [
     # Exported models.
     ("classify photos/cat/0.png --model m.tflite --attention out", "--attention"),
     ("classify photos/cat/0.png --model m.tflite --preprocessing half", "m.tflite has its own preprocessing"),
+    ("classify photos/cat/0.png --model m.tflite --image-size 48", "m.tflite has its own preprocessing and image size"),
+    ("classify photos/cat/0.png --image-size 48", "or pass --model"),
     ("describe m.tflite", "zero bytes"),
     ("classify photos/cat/0.png --model m.onnx", "m.onnx cannot be read"),
     ("evaluate m.tflite --dataset folder:photos --resize squash", "m.tflite has its own preprocessing"),
-    ("probe m.tflite folder:photos", "keras-vit evaluate m.tflite --dataset folder:photos"),
-    ("export m.tflite --output new", "--describe"),
+    ("probe m.tflite --dataset folder:photos", "keras-vit evaluate m.tflite --dataset folder:photos"),
+    ("export m.tflite --output new", "keras-vit describe m.tflite"),
     # Datasets.
     ("evaluate m.npz --dataset ./photos", "folder:./photos"),
     ("evaluate m.npz --dataset /gone", "folder:/gone"),
     ("finetune one", "'cat'"),
-    ("probe cifar10/R6_Ti_4 folder:one", "'cat'"),
+    ("probe cifar10/R6_Ti_4 --dataset folder:one", "'cat'"),
     ("sweep jft-b16", "--recipe.data.dataset"),
     ("train cifar10-scratch --data.dataset ./photos", "--data.dataset folder:./photos"),
     ("train cifar10-scratch --data.dataset csv:/gone", "'/gone'"),
@@ -45,11 +59,11 @@ MISTAKES = [
     ("classify", "keras-vit classify cat.jpg"),
     ("classify photos/cat/0.png --std 1 1 1", "--model"),
     ("classify photos/cat/0.png --top 0", "--top"),
-    ("convert m.npz y.npz --num-classes -1", "--num-classes"),
-    ("convert m.npz y.npz --preprocessing imagnet", "--preprocessing imagenet, clip, half"),
-    ("convert m.npz y.npz --preprocessing no.json", "no.json"),
-    ("convert m.npz y.npz --preprocessing list.json", "a list"),
-    ("convert m.npz y.npz --preprocessing brace.json", "brace.json is not valid JSON"),
+    ("convert m.npz --output y.npz --num-classes -1", "--num-classes"),
+    ("convert m.npz --output y.npz --preprocessing imagnet", "--preprocessing imagenet, clip, half"),
+    ("convert m.npz --output y.npz --preprocessing no.json", "no.json"),
+    ("convert m.npz --output y.npz --preprocessing list.json", "a list"),
+    ("convert m.npz --output y.npz --preprocessing brace.json", "brace.json is not valid JSON"),
     ("export m.npz --output new --dataset digits --check-images 0", "--check-images"),
     ("export m.npz --output new --dataset digits --formats int8 --calibration-images 5", "1000 and 5"),
     (
@@ -62,7 +76,6 @@ MISTAKES = [
     ("export m.npz --output new --target npu:SM8751", "SM8750."),
     ("export m.npz --output new --target tpu", "npu:SM8750"),
     ("export m.npz --sensitivity", "--dataset"),
-    ("export m.tflite --describe", "zero bytes"),
     ("inspect m.npz --images empty --output x.html", "empty"),
     ("inspect m.npz --images photos --output taken.html", "--output"),
     ("inspect m.npz --images photos --output taken.html/report", "is a file"),
@@ -75,7 +88,7 @@ MISTAKES = [
     ("preflight cifar10-scratch --weights gone.keras --architecture.depth 3", "--architecture.depth 3"),
     ("preflight m.tflite --npu SM9999", "SM9999"),
     ("preflight m.tflite --output taken.npz", "--output"),
-    ("probe m.npz digits --methods", "--methods"),
+    ("probe m.npz --dataset digits --methods", "--methods"),
     (
         "sweep finetune-pets --recipe.weights None --recipe.data.train-split train[:80%]",
         "--held-out-split 'train[70%:80%]'",
@@ -91,8 +104,6 @@ MISTAKES = [
     ("train photos", "No recipe 'photos'"),
     # Output that replaces other files.
     ("demo --output old", "old"),
-    ("evaluate m.npz --dataset digits --json .", "--json requires a file in an existing folder"),
-    ("benchmark m.tflite --json no/x.json", "--json requires a file in an existing folder"),
     # A length in steps and in epochs.
     ("train cifar10-10ep --total-steps 20 --total-epochs=3", "--total-steps 20, --total-epochs 3"),
     (
@@ -111,8 +122,7 @@ def test_mistake(line, word, mistake, no_load):
 @pytest.mark.parametrize(
     "line,word",
     [
-        ("classify cat.jpg --topk 3", "--top INT"),
-        ("convert x.npz", "OUTPUT"),
+        ("convert x.npz", "--output PATH"),
         ("evaluate x.npz --dataset d --resize crop", "--resize"),
     ],
 )

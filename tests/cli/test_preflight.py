@@ -26,15 +26,15 @@ def calls(monkeypatch):
     return calls
 
 
-def test_options_and_fields_of_the_recipe(calls, tmp_path, run_cli):
-    file = tmp_path / "report.json"
-    options = ["--topology", "v5e:1", "--num-classes", 7, "--num-train-images", 70, "--largest-batch", "--json", file]
-    status, output, _ = run_cli("preflight", "cifar10-scratch", *options, "--data.batch-size", 8)
+def test_options_and_fields_of_the_recipe(calls, run_cli):
+    options = ["--topology", "v5e:1", "--num-classes", 7, "--num-train-images", 70, "--largest-batch"]
+    command = ["preflight", "cifar10-scratch", *options, "--data.batch-size", 8]
+    status, output, _ = run_cli(*command)
     ((recipe, topology, device_batch_size, keywords),) = calls
     assert status == 0 and (recipe.data.batch_size, topology, device_batch_size) == (8, "v5e:1", None)
     assert keywords == {"num_classes": 7, "num_train_images": 70, "find_largest_batch": True}
     assert "8 images per device, 8 in total" in output
-    report = json.loads(file.read_text())
+    report = json.loads(run_cli(*command, "--json")[1])
     assert report["ready"] and report["topology"]["name"] == "v5e:1" and len(report["steps"]) == 1
 
 
@@ -51,15 +51,15 @@ def test_list(run_cli):
 
 @pytest.mark.slow
 def test_table_json_files_and_simulation(tflite_files, tmp_path, run_cli):
-    report, folder, images = tmp_path / "report.json", tmp_path / "new" / "compiled", tmp_path / "images"
+    folder, images = tmp_path / "new" / "compiled", tmp_path / "images"
     images.mkdir()
     for i in range(3):
         scene(i, (30, 20)).save(images / f"{i}.png")
-    options = ["--npu", "SM8350", "SM8750", "--json", report, "--output", folder, "--simulate", images]
+    options = ["--npu", "SM8350", "SM8750", "--output", folder, "--simulate", images]
     status, printed, _ = run_cli("preflight", *tflite_files, *options)
     assert status == 1  # SM8350 has integer operations only
     assert printed.count("export the format int8") == printed.count("Not simulated: ") == 2
-    entries = json.loads(report.read_text())
+    entries = json.loads(run_cli("preflight", *tflite_files, *options, "--json")[1])
     chips = [(entry["chip"]["model"], entry["ready"]) for entry in entries]
     assert chips == [("SM8350", False), ("SM8750", True)] * 2
     names = ["model-dynamic-int8-SM8750.tflite", "model-float32-SM8750.tflite"]

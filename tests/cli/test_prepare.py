@@ -14,7 +14,7 @@ def test_numbers_of_images_are_printed(tmp_path, run_cli):
         (source / split / "cat").mkdir(parents=True)
         for seed in range(count):
             scene(seed).save(source / split / "cat" / f"{seed}.png")
-    command = ["prepare", source, out, "--against", f"folder:{source}/test"]
+    command = ["prepare", source, "--output", out, "--against", f"folder:{source}/test"]
     status, output, _ = run_cli(*command, "--dry-run")
     assert status == 0 and "train: skipped: 0 unreadable, 1 copies of test images\n" in output
     status, output, _ = run_cli(*command, "--overwrite")
@@ -29,8 +29,8 @@ def test_options_are_the_parameters_of_prepare():
     parameters = inspect.signature(prepare).parameters
     assert [field.name for field in fields(Prepare)] == list(parameters)
     beam = "--beam-runner FlinkRunner --beam-options parallelism=4 flink_master=local"
-    options = tyro.cli(Prepare, args=["a", "b", *beam.split()])
+    options = tyro.cli(Prepare, args=["a", "--output", "b", *beam.split()])
     assert options.beam_options == ("parallelism=4", "flink_master=local")
-    defaults = tyro.cli(Prepare, args=["a", "b"])
+    defaults = tyro.cli(Prepare, args=["a", "--output", "b"])
     for name, parameter in list(parameters.items())[2:]:
         assert getattr(defaults, name) == parameter.default

@@ -64,7 +64,7 @@ def test_export_leaves_nothing_behind(interrupted, tmp_path, monkeypatch):
 def test_evaluate_leaves_nothing_behind(interrupted, tmp_path, data_dir, monkeypatch):
     run, send = interrupted
     monkeypatch.setattr("keras_vit.recipes.evaluation.classification.ClassificationMetrics.update", send)
-    options = ("--dataset", "digits", "--data-dir", data_dir, "--split", "test[:20]", "--json", tmp_path / "x.json")
+    options = ("--dataset", "digits", "--data-dir", data_dir, "--split", "test[:20]")
     run("evaluate", tmp_path / "x.keras", *options)
 
 

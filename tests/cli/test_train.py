@@ -30,12 +30,15 @@ def test_recipes_are_listed(run_cli):
 @pytest.mark.slow
 def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, run_cli, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    status, output, _ = run_cli("train", "digits-masked-patch", "--data.data-dir", data_dir, *TOY)
+    status, output, errors = run_cli("train", "digits-masked-patch", "--data.data-dir", data_dir, *TOY)
     assert status == 0 and "4 steps" in output
+    assert not set("\r\b\x1b") & set(output + errors)  # in a pipe: lines, without control codes
+    assert "4/4 - " in output
     first = tmp_path / "runs" / "digits-masked-patch"
     assert {"model.keras", "metrics.json", "recipe.json", "log.csv"} <= {file.name for file in first.iterdir()}
     again = ["--run.folder", "again", "--run.checkpoint-steps", 2]
-    assert run_cli("train", first / "recipe.json", *again)[0] == 0
+    status, output, _ = run_cli("train", first / "recipe.json", *again, "--quiet")
+    assert status == 0 and "4/4 - " not in output
     one, two = (json.loads((folder / "metrics.json").read_text()) for folder in (first, tmp_path / "again"))
     assert one["loss"] == pytest.approx(two["loss"], abs=1e-6)
 

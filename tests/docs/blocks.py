@@ -68,6 +68,9 @@ def commands_of(text: str) -> list[list[str]]:
         except ValueError:  # an open quotation mark, closed on a later line
             continue
         line = ""
+        if ">" in words:  # standard output to a file
+            at = words.index(">")
+            del words[at : at + 2]
         commands += _split_at_operators(words)
     return commands
 

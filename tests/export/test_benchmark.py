@@ -1,6 +1,5 @@
 """The benchmark on toy files; nothing is asserted about absolute times."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export import benchmark as benchmark_module
-from keras_vit.export.benchmark import as_json, compare, table
+from keras_vit.export.benchmark import compare, table
 from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
 
@@ -56,9 +55,6 @@ def test_table_and_json(measured, artifacts):
     assert f"{measured[0].num_delegated} of {measured[0].num_operations} in {measured[0].num_partitions}" in text
     assert str(artifacts["float32"].parent) not in text  # file names are enough if they differ
     assert str(artifacts["float32"].parent) in table([measured[0], measured[0]])
-    written = json.loads(as_json(measured))
-    assert [item["median_ms"] for item in written] == [result.median_ms for result in measured]
-    assert written[0]["num_partitions"] == measured[0].num_partitions
 
 
 def test_turns_are_interleaved(artifacts, monkeypatch):

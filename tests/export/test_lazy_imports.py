@@ -24,5 +24,5 @@ def test_import_loads_no_tensorflow_and_no_submodule_shadows_a_public_name():
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     names = "Description Parity check_parity parity_table read_description with_metadata write_onnx write_saved_model "
-    names += "write_tflite write_web_page Audit Finding audit Benchmark as_json compare table"
+    names += "write_tflite write_web_page Audit Finding audit Benchmark compare table"
     assert set(done.stdout.split()) == set(names.split())

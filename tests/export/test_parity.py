@@ -69,11 +69,12 @@ def test_sigmoids_are_compared_by_their_largest_difference(classifier, images, i
 
 
 def test_table_is_in_percentage_points():
-    row = Parity("int8", 0.5, 0.0125, 0.9, 0.99, 0.1, 0.01, 2_000_000, 3.21)
-    assert parity_table([row]).splitlines() == [
+    rows = [Parity("int8", 0.5, 0.0125, 0.9, 0.99, 0.1, 0.01, 2_000_000, 3.21, count) for count in (4000, 80)]
+    assert parity_table(rows).splitlines() == [
         "| | top-1 | accuracy drop | agreement | logit cosine | size | median |",
         "|---|---|---|---|---|---|---|",
         "| int8 | 50.00% | +1.25 | 90.00% | 0.9900 | 2.00 MB | 3.2 ms |",
+        "| int8 | 50.00% (40 of 80) | +1.25 (+1) | 90.00% | 0.9900 | 2.00 MB | 3.2 ms |",
     ]
 
 

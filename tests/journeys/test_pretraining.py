@@ -50,7 +50,7 @@ def test_fine_tuning_at_twice_the_size(pretrained, journey_data, tmp_path):
 
 def test_probe_and_few_shot_count_right_answers(pretrained, journey_data, capsys):
     dataset = f"folder:{journey_data / 'photos'}"
-    assert main(["probe", str(pretrained), dataset, "--neighbors", "1"]) == 0
+    assert main(["probe", str(pretrained), "--dataset", dataset, "--neighbors", "1"]) == 0
     printed = capsys.readouterr().out
     model = keras_vit.load(pretrained)
     train = [(file, file.parent.name) for file in sorted((journey_data / "photos" / "train").rglob("*.png"))]
@@ -62,20 +62,20 @@ def test_probe_and_few_shot_count_right_answers(pretrained, journey_data, capsys
     nearest = (queries @ features.T).argmax(axis=1)
     right = np.mean([train[index][1] == name for index, (_, name) in zip(nearest, test)])
     assert f"1 nearest neighbors: {right:.2%}" in printed
-    assert main(["few-shot", str(pretrained), dataset, "--shots", "4", "--seeds", "0"]) == 0
+    assert main(["few-shot", str(pretrained), "--dataset", dataset, "--shots", "4", "--seeds", "0"]) == 0
     assert float(re.search(r"4 per class: ([\d.]+)%", capsys.readouterr().out)[1]) > 60  # chance: 33
 
 
-def test_prepare_then_train_on_the_shards(journey_data, tmp_path):
+def test_prepare_then_train_on_the_shards(journey_data, tmp_path, capsys):
     photos, shards = journey_data / "photos", tmp_path / "shards"
-    assert main(["prepare", str(photos), str(shards)]) == 0
+    assert main(["prepare", str(photos), "--output", str(shards)]) == 0
     options = ["--weights", "None", "--data.validation-split", "test", "--run.folder", str(tmp_path / "run")]
     assert main(["train", "digits-finetune", *options, "--data.dataset", f"tfrecord:{shards}", *TINY]) == 0
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     # The photographs themselves, in the folder, are classified alike.
-    options = ["--dataset", f"folder:{photos}", "--json", str(tmp_path / "evaluation.json")]
-    assert main(["evaluate", str(tmp_path / "run"), *options]) == 0
-    evaluation = json.loads((tmp_path / "evaluation.json").read_text())
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--dataset", f"folder:{photos}", "--json"]) == 0
+    evaluation = json.loads(capsys.readouterr().out)
     assert metrics["images"] == evaluation["images"] == 21
     assert metrics["top1"] == pytest.approx(evaluation["top1"], abs=1e-6)
 
@@ -106,7 +106,7 @@ def test_vtab_on_stand_ins(pretrained, journey_data, tmp_path, monkeypatch):
         )  # fmt: skip
         optimizer = replace(recipe.optimizer, warmup_steps=1)
         monkeypatch.setitem(vtab.RECIPES, name, replace(recipe, data=data, optimizer=optimizer, total_steps=4))
-    assert main(["vtab", str(pretrained), "--folder", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
+    assert main(["vtab", str(pretrained), "--output", str(tmp_path), "--tasks", "pets", "dtd"]) == 0
     tasks = json.loads((tmp_path / "vtab.json").read_text())["tasks"]
     for name in ("pets", "dtd"):
         assert tasks[name] == json.loads((tmp_path / name / "metrics.json").read_text())["top1"]

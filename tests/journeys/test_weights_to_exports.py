@@ -63,7 +63,7 @@ def test_embeddings_are_those_of_the_source(name, tmp_path):
 
 def convert(checkpoint, folder, options) -> str:
     """A .keras file with the weights and with what its files do not specify."""
-    assert main(["convert", str(checkpoint), str(folder / "converted.keras"), *options]) == 0
+    assert main(["convert", str(checkpoint), "--output", str(folder / "converted.keras"), *options]) == 0
     return str(folder / "converted.keras")
 
 
