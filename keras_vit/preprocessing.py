@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 import numpy as np
 
 from keras_vit.images import as_size
-from keras_vit.pixel_range import CLIP, HALF, IMAGENET, scaled
+from keras_vit.pixel_range import CLIP, HALF, IMAGENET, PIXELS, scaled
 
 RESIZES = ("squash", "shortest", "shortest_area")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 ORIGINS = ("file", "table", "user", "assumed")
-NAMED = {"imagenet": IMAGENET, "clip": CLIP, "half": HALF}
+NAMED = {"imagenet": IMAGENET, "clip": CLIP, "half": HALF, "pixels": PIXELS}
 
 
 @dataclass(frozen=True)

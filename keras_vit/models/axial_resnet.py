@@ -123,6 +123,12 @@ class AxialResNet(ImageModel):
     def compute_output_shape(self, input_shape):
         return (input_shape[0], self.num_classes or self.feature_width)
 
+    def resized(self, image_size):
+        """Returns a copy of the model; raises a ValueError for another size than its own."""
+        if as_size(image_size) != self.image_size:
+            raise ValueError(f"{self.name} is for {self.image_size} pixels: its positions fit no other size.")
+        return super().resized(image_size)
+
     def features(self, images, training=False):
         """The head's input, the mean of the last feature map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
         images = self._checked_images(images)

@@ -250,6 +250,12 @@ class ImageModel(keras.Model):
         copy_weights(self, model, skip=self.head_layers)
         return model
 
+    def resized(self, image_size):
+        """Returns a new model with the same weights and another `image_size`."""
+        model = self._rebuilt(image_size=image_size)
+        copy_weights(self, model)
+        return model
+
     def _rebuilt(self, **changes):
         return type(self).from_config({**self.get_config(), **changes})
 
