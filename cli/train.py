@@ -27,7 +27,7 @@ class Train:
     """Train a recipe, or the recipe.json of a previous run; any field can be overridden.
 
     `keras-vit train` lists the recipes; `keras-vit train NAME --help` lists the fields. Options follow NAME, such as
-    --optimizer.learning-rate 1e-3; --preprocessing imagenet, clip, half or FILE.json sets --data.mean and
+    --optimizer.learning-rate 1e-3; --preprocessing imagenet, clip, half, pixels or FILE.json sets --data.mean and
     --data.std. Checkpoints and results are written to runs/NAME, or to --run.folder.
 
     Args:

@@ -122,7 +122,7 @@ class Preprocessing:
 
         Args:
             argument: None for the default; "imagenet", "clip" or "half", the mean and standard deviation of ImageNet or
-                CLIP, or 0.5; some fields by name; or a `Preprocessing`.
+                CLIP, or 0.5; "pixels" for [0, 255]; some fields by name; or a `Preprocessing`.
             image_size: Pixels, one number or (height, width).
             default: What is known of the weights; by default the defaults of the fields, which are then assumed.
 

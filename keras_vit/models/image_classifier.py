@@ -99,9 +99,9 @@ class ImageClassifier(ImageModel):
         Raises:
             ValueError: The model ends in something else; see `ImageClassifier`.
         """
-        dense, activation = _last_dense(model)
+        dense, *activation = _last_dense(model)
         graph, features, _ = call_of(model, dense)
-        arguments = {"multi_label": activation == "sigmoid" and dense.units > 1, **arguments}
+        arguments = {"multi_label": activation == ["sigmoid"] and dense.units > 1, **arguments}
         result = cls(keras.Model(graph.inputs, features, name=model.name), num_classes=dense.units, **arguments)
         result.head.kernel.assign(dense.kernel)
         if dense.use_bias:
@@ -133,18 +133,18 @@ class ImageClassifier(ImageModel):
 
 
 def _last_dense(model):
-    """The `Dense` layer at the end of a model, and the name of the activation after it."""
+    """The `Dense` layer at the end of a model, and the name of the activation after it, if there is one."""
     *_, before, last = [None, None, *getattr(model, "layers", ())]
     dense = before if isinstance(last, (keras.layers.Activation, keras.layers.Softmax)) else last
-    names = {getattr(getattr(layer, "activation", keras.activations.softmax), "__name__", "") for layer in (dense, last)}
-    names.discard("linear")
-    if not isinstance(dense, keras.layers.Dense) or not names <= {"softmax"} and names != {"sigmoid"}:
+    activations = [getattr(layer, "activation", keras.activations.softmax) for layer in (dense, last)]
+    names = {getattr(activation, "__name__", "other") for activation in activations} - {"linear"}
+    if not isinstance(dense, keras.layers.Dense) or names not in (set(), {"softmax"}, {"sigmoid"}):
         raise ValueError(
             "Expected a Sequential or functional model that ends in a Dense layer, with softmax, sigmoid or neither. "
-            f"Received: {model.name}, which ends in {getattr(last, 'name', 'no layer')}. Pass the model before its head "
+            f"Received: {model.name}, which ends in {getattr(last, 'name', 'no layer')}. Pass the part before the head "
             "to ImageClassifier(backbone, num_classes=...)."
         )
-    return dense, next(iter(names), None)
+    return dense, *names
 
 
 def _fixed_size(backbone):
@@ -183,4 +183,6 @@ def _with_policy(config, old: str, new: str):
         if config.get("class_name") == "DTypePolicy" and config["config"]["name"] == old:
             return {**config, "config": {"name": new}}
         return {name: _with_policy(value, old, new) for name, value in config.items()}
-    return type(config)(_with_policy(value, old, new) for value in config) if isinstance(config, (list, tuple)) else config
+    if isinstance(config, (list, tuple)):
+        return type(config)(_with_policy(value, old, new) for value in config)
+    return config
