@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import zipfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -86,6 +87,8 @@ def read_keras_file(path):
             _check_sizes(file, size)
         model = keras.saving.load_model(path, compile=False)
     except Exception as error:  # zipfile, JSON, h5py and the classes of a file share no class of errors
+        if missing := re.search(r"Could not locate class '(\w+)'", str(error)):
+            raise ValueError(f"{path} contains a {missing[1]}. Import the package that defines it first.") from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ValueError(
             f"{path} cannot be read as a model of keras_vit: {reason}. It may be damaged: copy or save it again."

@@ -102,11 +102,19 @@ def test_a_file_does_not_declare_more_weights_than_it_has(tmp_path):
         keras_vit.load(tmp_path / "hostile.keras")
 
 
+def test_a_layer_of_a_package_that_was_not_imported_is_named(tmp_path, monkeypatch):
+    classifier().save(tmp_path / "model.keras")
+    monkeypatch.delitem(keras.saving.get_custom_objects(), "other>Twice")
+    with pytest.raises(ValueError, match="contains a Twice. Import the package"):
+        keras_vit.load(tmp_path / "model.keras")
+
+
 @pytest.mark.parametrize("activation", [None, "softmax", "sigmoid"])
 def test_from_model_returns_logits(activation):
     pooled = [backbone(8), keras.layers.GlobalAveragePooling2D()]
     head = keras.layers.Dense(3, activation if activation != "softmax" else None, use_bias=activation is not None)
-    model = keras.Sequential([keras.Input((8, 8, 3)), *pooled, head, *[keras.layers.Softmax()] * (activation == "softmax")])
+    end = [keras.layers.Softmax()] if activation == "softmax" else []
+    model = keras.Sequential([keras.Input((8, 8, 3)), *pooled, head, *end])
     randomize(head)
     images = np.random.default_rng(0).uniform(0, 255, (2, 8, 8, 3)).astype("float32")
     found = keras_vit.ImageClassifier.from_model(model, preprocessing="pixels", class_names=["a", "b", "c"])
