@@ -21,9 +21,9 @@ from keras_vit.export.benchmark import compare
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.recipes import train
 from keras_vit.recipes.data import decoded_images, open_dataset
-from keras_vit.recipes.recipe import Data, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Data, Optimizer, Supervised
 
-FORMATS = ("float32", "dynamic-int8", "int8")
+FORMATS = ("float32", "dynamic-int8", "int8")  # float32 has the accuracy of Keras
 
 
 def classifiers(size, deit):
@@ -40,13 +40,12 @@ def classifiers(size, deit):
         yield "DeiT-Ti from ImageNet", keras_vit.load(deit, image_size=size, preprocessing="imagenet")
 
 
-def recipe(model, data: Data, size: int, steps: int) -> Supervised:
-    """The recipe of all models; only the scale of the pixels is the model's."""
-    pixels = model.preprocessing
-    scaled = {"mean": pixels.mean, "std": pixels.std}
-    data = Data(data.dataset, validation_split=None, image_size=size, batch_size=32, crop="pad", **scaled)
+def trained(model, dataset: str, size: int, steps: int):
+    """The model after the recipe of all; only the scale of the pixels is the model's."""
+    scaled = {"mean": model.preprocessing.mean, "std": model.preprocessing.std}
+    data = Data(dataset, validation_split=None, image_size=size, batch_size=32, crop="pad", **scaled)
     optimizer = Optimizer("adamw", 5e-4, warmup_steps=steps // 10, weight_decay=0.05)
-    return Supervised(data=data, optimizer=optimizer, run=Run(strategy="one-device"), total_steps=steps)
+    return train(Supervised(data=data, optimizer=optimizer, total_steps=steps), start=model)[0]
 
 
 def accuracy(outputs, labels) -> str:
@@ -65,8 +64,8 @@ def main():
     parser.add_argument("--size", type=int, default=128, help="pixels")
     parser.add_argument("--steps", type=int, default=60, help="of 32 images")
     options = parser.parse_args()
-    data = Data(f"folder:{options.images}")
-    dataset, prepare = open_dataset(data), keras_vit.Preprocessing(options.size)
+    dataset = open_dataset(Data(f"folder:{options.images}"))
+    prepare = keras_vit.Preprocessing(options.size)
 
     def read(split, count):
         """Images of all classes, (count, size, size, 3) in [0, 255], and their labels."""
@@ -80,8 +79,7 @@ def main():
         files = {}
         for name, model in classifiers(options.size, options.deit):
             model = model.with_head(len(dataset.class_names))
-            if options.steps:
-                model, _ = train(recipe(model, data, options.size, options.steps), start=model)
+            model = trained(model, dataset.name, options.size, options.steps) if options.steps else model
             for kind, file in write_tflite(model, Path(folder) / name, FORMATS, calibration).items():
                 files[name, kind] = file
                 cells[name, kind] = f"{accuracy(run_tflite(file, images)[0], labels)}, {file.stat().st_size / 1e6:.1f}"

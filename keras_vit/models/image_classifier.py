@@ -1,6 +1,6 @@
 """A classifier of images from any Keras model. B batch, H W pixels, h w map, N tokens, D width of the features."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import keras
 from keras import ops
@@ -18,7 +18,7 @@ ANY_SIZE = "build the backbone with input_shape=(None, None, 3)"
 
 @dataclass(frozen=True, kw_only=True)
 class ImageClassifierConfig:
-    """The keyword arguments that an `ImageClassifier` and a `BiT` share.
+    """The keyword arguments that an `ImageClassifier`, a `BiT` and an `AxialResNet` share.
 
     Args:
         num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
@@ -79,10 +79,16 @@ class ImageClassifier(ImageModel):
                 f"{', '.join(map(repr, NAMED))} or fields of keras_vit.Preprocessing; see docs/other_models.md."
             )
         backbone, kwargs["dtype"] = _of_policy(backbone, kwargs.get("dtype"))
-        size = _fixed_size(backbone)
-        super().__init__(_of_size(config, size, backbone) if size else config, **kwargs)
-        if size:
-            self.size_fix = ANY_SIZE
+        size = getattr(backbone, "input_shape", (None, None))[1:3]
+        if None not in size:
+            if config.image_size not in (None, size):
+                raise ValueError(
+                    f"{backbone.name} takes images of {size} pixels. Received: image_size={config.image_size}. If it "
+                    f"can take others, {ANY_SIZE}."
+                )
+            config = replace(config, image_size=size)
+        super().__init__(config, **kwargs)
+        self.size_fix = None if None in size else ANY_SIZE
         self.backbone = backbone
         self.head = linear_head(config.num_classes, self.dtype_policy)
         self.build(self.input_shape)
@@ -145,21 +151,6 @@ def _last_dense(model):
             "to ImageClassifier(backbone, num_classes=...)."
         )
     return dense, *names
-
-
-def _fixed_size(backbone):
-    """(height, width) of the images that a backbone takes; None if it takes several sizes."""
-    shape = getattr(backbone, "input_shape", None)
-    return shape[1:3] if shape and None not in shape[1:3] else None
-
-
-def _of_size(config, size, backbone):
-    if config.image_size not in (None, size):
-        raise ValueError(
-            f"{backbone.name} takes images of {size} pixels. Received: image_size={config.image_size}. If it can take "
-            f"others, {ANY_SIZE}."
-        )
-    return type(config)(**{**vars(config), "image_size": size})
 
 
 def _of_policy(backbone, dtype):

@@ -121,10 +121,10 @@ def _check_sizes(file, size):
 def _configs(value):
     """Yields the "config" of each model of keras_vit in a description; layers of others have arguments of their own."""
     if isinstance(value, dict):
-        if str(value.get("registered_name")).startswith("keras_vit>") and isinstance(value.get("config"), dict):
+        name = str(value.get("registered_name", "keras_vit>"))
+        if name.startswith("keras_vit>") and isinstance(value.get("config"), dict):
             yield value["config"]
-        value = value.values()
-    for part in value if isinstance(value, (list, type({}.values()))) else ():
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _configs(part)
 
 
