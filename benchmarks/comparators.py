@@ -3,9 +3,9 @@
 Requires keras_vit[tensorflow,recipes,export], keras-hub, and CIFAR-10's images in IMAGES/train/<class> and IMAGES/test.
 Command: python benchmarks/comparators.py IMAGES                     # from random weights
          python benchmarks/comparators.py IMAGES --deit DeiT_Ti.npz  # DeiT-Ti also from these weights
-         python benchmarks/comparators.py IMAGES --steps 0 --size 224  # sizes and speeds only
-Accuracies are of the same 1,000 test images, with Wilson's 95 % interval, which counts images, not seeds. Files are
-timed in turns, each in a process of its own: compare the ratios.
+         python benchmarks/comparators.py IMAGES --steps 0 --size 224 --test-images 20  # files only
+Accuracies are of the same test images, with Wilson's 95 % interval, which counts images, not seeds. Files are timed in
+turns, each in a process of its own: compare the ratios.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from scipy.stats import binomtest
 
 import keras_vit
 from keras_vit.export import write_tflite
@@ -33,7 +34,7 @@ def classifiers(size, deit):
     yield "EfficientNet-B0", keras_vit.ImageClassifier(efficientnet, image_size=size, preprocessing="pixels")
     from keras_hub.models import SwinTransformerBackbone
 
-    window = 7 if size % 224 == 0 else 4  # KerasHub's windows must divide all maps
+    window = 7 if size == 224 else size // 32  # KerasHub's windows must divide all maps
     swin = SwinTransformerBackbone((size, size, 3), 96, (2, 2, 6, 2), (3, 6, 12, 24), window)
     yield "Swin-Ti", keras_vit.ImageClassifier(swin, preprocessing="imagenet")
     if deit:
@@ -43,29 +44,19 @@ def classifiers(size, deit):
 def trained(model, dataset: str, size: int, steps: int):
     """The model after the recipe of all; only the scale of the pixels is the model's."""
     scaled = {"mean": model.preprocessing.mean, "std": model.preprocessing.std}
-    data = Data(dataset, validation_split=None, image_size=size, batch_size=32, crop="pad", **scaled)
+    data = Data(dataset, validation_split=None, image_size=size, batch_size=16, crop="pad", **scaled)
     optimizer = Optimizer("adamw", 5e-4, warmup_steps=steps // 10, weight_decay=0.05)
     return train(Supervised(data=data, optimizer=optimizer, total_steps=steps), start=model)[0]
-
-
-def accuracy(outputs, labels) -> str:
-    """Top-1 with Wilson's interval."""
-    count, z = len(labels), 1.96
-    p = np.mean(outputs.argmax(-1) == labels)
-    middle, half = p + z**2 / (2 * count), z * np.sqrt(p * (1 - p) / count + z**2 / (4 * count**2))
-    low, high = np.array([middle - half, middle + half]) / (1 + z**2 / count)
-    return f"{p:.1%} ({low:.1%} to {high:.1%})"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images")
     parser.add_argument("--deit", help="file of DeiT-Ti's weights")
-    parser.add_argument("--size", type=int, default=128, help="pixels")
-    parser.add_argument("--steps", type=int, default=60, help="of 32 images")
+    for name, number in {"size": 64, "steps": 250, "test-images": 1000}.items():
+        parser.add_argument(f"--{name}", type=int, default=number)
     options = parser.parse_args()
-    dataset = open_dataset(Data(f"folder:{options.images}"))
-    prepare = keras_vit.Preprocessing(options.size)
+    dataset, prepare = open_dataset(Data(f"folder:{options.images}")), keras_vit.Preprocessing(options.size)
 
     def read(split, count):
         """Images of all classes, (count, size, size, 3) in [0, 255], and their labels."""
@@ -73,22 +64,21 @@ def main():
         (images, labels), *_ = decoded_images(dataset, split, count, indices=indices)
         return np.asarray(prepare.pixels(images)), labels
 
-    (images, labels), (calibration, _) = read("test", 1000), read("train", 100)
-    cells: dict[tuple, str] = {}
+    (images, labels), (calibration, _) = read("test", options.test_images), read("train", 100)
+    rows, files = [], []
     with tempfile.TemporaryDirectory() as folder:
-        files = {}
         for name, model in classifiers(options.size, options.deit):
             model = model.with_head(len(dataset.class_names))
             model = trained(model, dataset.name, options.size, options.steps) if options.steps else model
             for kind, file in write_tflite(model, Path(folder) / name, FORMATS, calibration).items():
-                files[name, kind] = file
-                cells[name, kind] = f"{accuracy(run_tflite(file, images)[0], labels)}, {file.stat().st_size / 1e6:.1f}"
-                print(name, kind, cells[name, kind], flush=True)
-        for key, result in zip(files, compare(list(files.values()), num_runs=100)):
-            cells[key] += f", {result.median_ms:.2f}"
-    print(f"\n| | {' | '.join(f'{kind}: top-1, MB, ms' for kind in FORMATS)} |\n|{'---|' * 4}")
-    for name in dict.fromkeys(name for name, _ in cells):
-        print(f"| {name} | {' | '.join(cells[name, kind] for kind in FORMATS)} |")
+                right = int((run_tflite(file, images)[0].argmax(-1) == labels).sum())
+                low, high = binomtest(right, len(labels)).proportion_ci(method="wilson")
+                rows.append(f"| {name} | {kind} | {right / len(labels):.1%} ({low:.1%} to {high:.1%}) ")
+                files.append(file)
+                print(rows[-1], flush=True)
+        print("\n| network | file | top-1 | MB | ms |\n|---|---|---|---|---|")
+        for row, result in zip(rows, compare(files, num_runs=100)):
+            print(f"{row}| {result.size_bytes / 1e6:.1f} | {result.median_ms:.2f} |")
 
 
 if __name__ == "__main__":

@@ -103,9 +103,6 @@ class AxialResNet(ImageModel):
         if self.head:
             self.head.build((None, self.feature_width))
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_classes or self.feature_width)
-
     def resized(self, image_size):
         """Returns a copy of the model; raises a ValueError for another size than its own."""
         if as_size(image_size) != self.image_size:

@@ -69,13 +69,11 @@ class BiT(ImageModel):
 
     def _build_layers(self, input_shape):
         self.backbone.build(input_shape)
+        self.feature_width = self.backbone.channels
         if self.norm:
             build_for(self.backbone.channels, self.norm)
         if self.head:
-            self.head.build((None, self.backbone.channels))
-
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_classes or self.backbone.channels)
+            self.head.build((None, self.feature_width))
 
     def features(self, images, training=False):
         """The head's input: (B, H, W, 3) -> (B, C)."""

@@ -79,7 +79,8 @@ class ImageClassifier(ImageModel):
                 f"{', '.join(map(repr, NAMED))} or fields of keras_vit.Preprocessing; see docs/other_models.md."
             )
         backbone, kwargs["dtype"] = _of_policy(backbone, kwargs.get("dtype"))
-        size = getattr(backbone, "input_shape", (None, None))[1:3]
+        shape: tuple = getattr(backbone, "input_shape", (None,) * 4)
+        size = shape[1:3]
         if None not in size:
             if config.image_size not in (None, size):
                 raise ValueError(
@@ -105,9 +106,9 @@ class ImageClassifier(ImageModel):
         Raises:
             ValueError: The model ends in something else; see `ImageClassifier`.
         """
-        dense, *activation = _last_dense(model)
+        dense, activation = _last_dense(model)
         graph, features, _ = call_of(model, dense)
-        arguments = {"multi_label": activation == ["sigmoid"] and dense.units > 1, **arguments}
+        arguments = {"multi_label": activation == "sigmoid" and dense.units > 1, **arguments}
         result = cls(keras.Model(graph.inputs, features, name=model.name), num_classes=dense.units, **arguments)
         result.head.kernel.assign(dense.kernel)
         if dense.use_bias:
@@ -125,9 +126,6 @@ class ImageClassifier(ImageModel):
         if self.head:
             self.head.build((None, self.feature_width))
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_classes or self.feature_width)
-
     def features(self, images, training=False):
         """The head's input: (B, H, W, 3) -> (B, D)."""
         # `training=None` would mean True for Keras's random layers.
@@ -139,8 +137,8 @@ class ImageClassifier(ImageModel):
 
 
 def _last_dense(model):
-    """The `Dense` layer at the end of a model, and the name of the activation after it, if there is one."""
-    *_, before, last = [None, None, *getattr(model, "layers", ())]
+    """The `Dense` layer at the end of a model, and the name of the activation after it; None without one."""
+    before, last = [None, None, *getattr(model, "layers", ())][-2:]
     dense = before if isinstance(last, (keras.layers.Activation, keras.layers.Softmax)) else last
     activations = [getattr(layer, "activation", keras.activations.softmax) for layer in (dense, last)]
     names = {getattr(activation, "__name__", "other") for activation in activations} - {"linear"}
@@ -150,7 +148,7 @@ def _last_dense(model):
             f"Received: {model.name}, which ends in {getattr(last, 'name', 'no layer')}. Pass the part before the head "
             "to ImageClassifier(backbone, num_classes=...)."
         )
-    return dense, *names
+    return dense, next(iter(names), None)
 
 
 def _of_policy(backbone, dtype):

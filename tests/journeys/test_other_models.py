@@ -11,6 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit
 from journeys.cells import Cell
 from journeys.training import COLORS, SETTINGS, check_metrics, read_test_images
+from keras_vit.recipes import small_folder
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow
@@ -129,3 +130,17 @@ def test_frozen_features_and_the_head_alone(journey_data, tmp_path, capsys):
         == 1
     )
     assert "VisionTransformer" in capsys.readouterr().err
+
+
+@pytest.mark.extended
+def test_finetune_exports_a_checked_file(journey_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(small_folder, "MOST_EPOCHS", 2)
+    photos, start, run = str(journey_data / "photos"), tmp_path / "start.keras", tmp_path / "run"
+    keras_vit.ImageClassifier(small_network(), num_classes=0, image_size=16, preprocessing="pixels").save(start)
+    assert main(["finetune", photos, "--weights", str(start), "--output", str(run)]) == 0
+    model = keras_vit.load(run)
+    images, _ = read_test_images(journey_data, "photos")
+    inputs = np.asarray(model.preprocess(list(images)))
+    probabilities, _ = run_file(run / "exported" / "model-dynamic-int8.tflite", inputs)
+    expected = keras.ops.softmax(model.predict(inputs, verbose=0))
+    np.testing.assert_allclose(probabilities, expected, atol=0.03)
