@@ -28,24 +28,27 @@ FORMATS = ("float32", "dynamic-int8", "int8")  # float32 has the accuracy of Ker
 
 
 def classifiers(size, deit):
-    """Yields names and classifiers with random weights, but for those of the file `deit`."""
-    yield "DeiT-Ti", keras_vit.ViT("Ti/16", image_size=size, gelu="erf", preprocessing="imagenet")
+    """Yields names, classifiers and learning rates; weights are random, but for those of the file `deit`."""
+    yield "DeiT-Ti", keras_vit.ViT("Ti/16", image_size=size, gelu="erf", preprocessing="imagenet"), 5e-4
     efficientnet = keras.applications.EfficientNetB0(include_top=False, weights=None, input_shape=(None, None, 3))
-    yield "EfficientNet-B0", keras_vit.ImageClassifier(efficientnet, image_size=size, preprocessing="pixels")
+    for layer in efficientnet.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.9  # 0.99 is for long trainings
+    yield "EfficientNet-B0", keras_vit.ImageClassifier(efficientnet, image_size=size, preprocessing="pixels"), 5e-4
     from keras_hub.models import SwinTransformerBackbone
 
     window = 7 if size == 224 else size // 32  # KerasHub's windows must divide all maps
     swin = SwinTransformerBackbone((size, size, 3), 96, (2, 2, 6, 2), (3, 6, 12, 24), window)
-    yield "Swin-Ti", keras_vit.ImageClassifier(swin, preprocessing="imagenet")
+    yield "Swin-Ti", keras_vit.ImageClassifier(swin, preprocessing="imagenet"), 5e-4
     if deit:
-        yield "DeiT-Ti from ImageNet", keras_vit.load(deit, image_size=size, preprocessing="imagenet")
+        yield "DeiT-Ti from ImageNet", keras_vit.load(deit, image_size=size, preprocessing="imagenet"), 1e-4
 
 
-def trained(model, dataset: str, size: int, steps: int):
-    """The model after the recipe of all; only the scale of the pixels is the model's."""
+def trained(model, rate: float, dataset: str, size: int, steps: int):
+    """The model after the recipe of all, with a learning rate and a scale of the pixels of its own."""
     scaled = {"mean": model.preprocessing.mean, "std": model.preprocessing.std}
     data = Data(dataset, validation_split=None, image_size=size, batch_size=16, crop="pad", **scaled)
-    optimizer = Optimizer("adamw", 5e-4, warmup_steps=steps // 10, weight_decay=0.05)
+    optimizer = Optimizer("adamw", rate, warmup_steps=steps // 10, weight_decay=0.05)
     return train(Supervised(data=data, optimizer=optimizer, total_steps=steps), start=model)[0]
 
 
@@ -53,7 +56,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images")
     parser.add_argument("--deit", help="file of DeiT-Ti's weights")
-    for name, number in {"size": 64, "steps": 250, "test-images": 1000}.items():
+    for name, number in {"size": 128, "steps": 250, "test-images": 1000}.items():
         parser.add_argument(f"--{name}", type=int, default=number)
     options = parser.parse_args()
     dataset, prepare = open_dataset(Data(f"folder:{options.images}")), keras_vit.Preprocessing(options.size)
@@ -67,9 +70,9 @@ def main():
     (images, labels), (calibration, _) = read("test", options.test_images), read("train", 100)
     rows, files = [], []
     with tempfile.TemporaryDirectory() as folder:
-        for name, model in classifiers(options.size, options.deit):
+        for name, model, rate in classifiers(options.size, options.deit):
             model = model.with_head(len(dataset.class_names))
-            model = trained(model, dataset.name, options.size, options.steps) if options.steps else model
+            model = trained(model, rate, dataset.name, options.size, options.steps) if options.steps else model
             for kind, file in write_tflite(model, Path(folder) / name, FORMATS, calibration).items():
                 right = int((run_tflite(file, images)[0].argmax(-1) == labels).sum())
                 low, high = binomtest(right, len(labels)).proportion_ci(method="wilson")

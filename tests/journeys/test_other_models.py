@@ -36,7 +36,11 @@ def around_a_vit():
 
 
 def efficientnet():
-    return keras.applications.EfficientNetB0(include_top=False, weights=None, input_shape=(None, None, 3))
+    model = keras.applications.EfficientNetB0(include_top=False, weights=None, input_shape=(None, None, 3))
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.5  # of a training of 24 steps
+    return model
 
 
 def swin():
