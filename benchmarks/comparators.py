@@ -56,7 +56,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images")
     parser.add_argument("--deit", help="file of DeiT-Ti's weights")
-    for name, number in {"size": 128, "steps": 250, "test-images": 1000}.items():
+    for name, number in {"size": 64, "steps": 200, "test-images": 1000}.items():
         parser.add_argument(f"--{name}", type=int, default=number)
     options = parser.parse_args()
     dataset, prepare = open_dataset(Data(f"folder:{options.images}")), keras_vit.Preprocessing(options.size)

@@ -11,6 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit
 from journeys.cells import Cell
 from journeys.training import COLORS, SETTINGS, check_metrics, read_test_images
+from keras_vit.export.benchmark import compare
 from keras_vit.recipes import small_folder
 from keras_vit_cli.main import main
 
@@ -148,3 +149,5 @@ def test_finetune_exports_a_checked_file(journey_data, tmp_path, monkeypatch):
     probabilities, _ = run_file(run / "exported" / "model-dynamic-int8.tflite", inputs)
     expected = keras.ops.softmax(model.predict(inputs, verbose=0))
     np.testing.assert_allclose(probabilities, expected, atol=0.03)
+    (timing,) = compare([run / "exported" / "model-dynamic-int8.tflite"], num_runs=1, warmup_runs=1)
+    assert timing.num_partitions == 1  # XNNPACK's own count: depthwise convolutions stay in float
