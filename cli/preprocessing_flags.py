@@ -18,9 +18,9 @@ class PreprocessingFlags:
     """How images are prepared, if it is not as the weights state.
 
     Args:
-        preprocessing: "imagenet", "clip" or "half", the mean and standard deviation of ImageNet or CLIP, or 0.5; or a
-            JSON file with fields of `Preprocessing`, such as the preprocessing.json of an export. The other options
-            override it.
+        preprocessing: "imagenet", "clip" or "half", the mean and standard deviation of ImageNet or CLIP, or 0.5;
+            "pixels" for [0, 255]; or a JSON file with fields of `Preprocessing`, such as the preprocessing.json of an
+            export. The other options override it.
         mean: Mean of each channel, of pixels in [0, 1].
         std: Standard deviation of each channel, of pixels in [0, 1].
         resize: "squash" ignores the aspect ratio; "shortest" keeps it, "shortest_area" as big_vision.
@@ -128,7 +128,8 @@ def _named(preprocessing) -> dict:
     path = Path(preprocessing)
     if path.suffix != ".json":
         raise ValueError(
-            f"Expected --preprocessing imagenet, clip, half or a file that ends in .json. Received: {preprocessing}"
+            "Expected --preprocessing imagenet, clip, half, pixels or a file that ends in .json. Received: "
+            f"{preprocessing}"
         )
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path.absolute()} for --preprocessing.")

@@ -29,7 +29,7 @@ CATEGORIES = ("PixelRangeWarning", "ImageSizeWarning")
 ASSUMED = ".*does not state (how its pixels are scaled|the size of its images)"
 ARGUMENT = 'preprocessing="imagenet", "clip", "half" or a dict'
 SIZE_ARGUMENT, SIZE_OPTION = "pass image_size=...", "pass --image-size"
-OPTION = "--preprocessing imagenet, clip, half or FILE.json to the command that uses the model"
+OPTION = "--preprocessing imagenet, clip, half, pixels or FILE.json to the command that uses the model"
 
 
 class UntilClosed:

@@ -27,8 +27,9 @@ class Train:
     """Train a recipe, with any of its fields changed.
 
     `keras-vit train` lists the recipes, `keras-vit train NAME --help` the fields, `keras-vit train NAME --help WORD`
-    those with a word. Options follow NAME, such as --optimizer.learning-rate 1e-3; --preprocessing imagenet, clip, half
-    or FILE.json sets --data.mean and --data.std. Checkpoints and results are written to runs/NAME, or to --run.folder.
+    those with a word. Options follow NAME, such as --optimizer.learning-rate 1e-3; --preprocessing imagenet, clip,
+    half, pixels or FILE.json sets --data.mean and --data.std. Checkpoints and results are written to runs/NAME, or to
+    --run.folder.
     """
 
     name: Recipe = ""

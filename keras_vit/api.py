@@ -22,6 +22,8 @@ from keras_vit.models.axial_resnet import AxialResNetConfig as AxialResNetConfig
 from keras_vit.models.bit import BiT as BiT
 from keras_vit.models.bit import BiTConfig as BiTConfig
 from keras_vit.models.config import ViTConfig as ViTConfig
+from keras_vit.models.image_classifier import ImageClassifier as ImageClassifier
+from keras_vit.models.image_classifier import ImageClassifierConfig as ImageClassifierConfig
 from keras_vit.models.layer_decay import NO_WEIGHT_DECAY as NO_WEIGHT_DECAY
 from keras_vit.models.layer_decay import layer_groups as layer_groups
 from keras_vit.models.layer_decay import layer_wise_factors as layer_wise_factors

@@ -73,9 +73,10 @@ def _size(model):
 
 
 def _facts(model):
+    is_other = getattr(model, "any_backbone", False)
     facts = {
         "architecture": type(model).__name__,
-        "variant": variant_name(asdict(model.config)) or "custom",
+        "variant": variant_name(asdict(model.config)) or (model.backbone.name if is_other else "custom"),
         "weights": f"{model.count_params():,}",
         "images": _size(model),
         "classes": _classes(model),

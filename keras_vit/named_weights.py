@@ -16,8 +16,14 @@ PARTS = (
 
 
 def named_weights(model) -> dict:
-    """The model's variables by their path inside it, such as "encoder/block_0/mlp/hidden/kernel"."""
-    return {variable.path.removeprefix(f"{model.path}/"): variable for variable in model.weights}
+    """The model's variables by their path inside it, such as "encoder/block_0/mlp/hidden/kernel".
+
+    Those of an `ImageClassifier`'s backbone have numbers, "backbone/0": names of its layers may differ in a copy.
+    """
+    others = model.backbone.weights if getattr(model, "any_backbone", False) else ()
+    numbers = {id(variable): f"backbone/{i}" for i, variable in enumerate(others)}
+    names = [numbers.get(id(variable), variable.path.removeprefix(f"{model.path}/")) for variable in model.weights]
+    return dict(zip(names, model.weights))
 
 
 def in_part(name: str, parts) -> bool:

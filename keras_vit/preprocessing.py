@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 import numpy as np
 
 from keras_vit.images import as_size
-from keras_vit.pixel_range import CLIP, HALF, IMAGENET, scaled
+from keras_vit.pixel_range import CLIP, HALF, IMAGENET, PIXELS, scaled
 
 RESIZES = ("squash", "shortest", "shortest_area")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 ORIGINS = ("file", "table", "user", "assumed")
-NAMED = {"imagenet": IMAGENET, "clip": CLIP, "half": HALF}
+NAMED = {"imagenet": IMAGENET, "clip": CLIP, "half": HALF, "pixels": PIXELS}
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Preprocessing:
 
         Args:
             argument: None for the default; "imagenet", "clip" or "half", the mean and standard deviation of ImageNet or
-                CLIP, or 0.5; some fields by name; or a `Preprocessing`.
+                CLIP, or 0.5; "pixels" for [0, 255]; some fields by name; or a `Preprocessing`.
             image_size: Pixels, one number or (height, width).
             default: What is known of the weights; by default the defaults of the fields, which are then assumed.
 

@@ -105,6 +105,8 @@ def variant_name(arguments: dict) -> str | None:
     if "stages" in arguments:
         shape = (tuple(arguments["stages"]), arguments["width_factor"])
         return next((name for name, known in BIT_SIZES.items() if known == shape), None)
+    if "patch_size" not in arguments:
+        return None
     small_images = arguments.get("resnet_form") == "cifar"
     for letter in SIZES:
         hybrids = (

@@ -1,6 +1,7 @@
 """Writes TFLite files: `write_tflite`, the conversion to float, and the ranges of the integer formats."""
 
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -66,8 +67,8 @@ def write_tflite(
     normalization in float. The last three require `calibration`.
 
     Args:
-        model: A `VisionTransformer` or `BiT` with a pooling; or a Sequential or functional model around one, in float32
-            and float16, whose layers are converted as Keras runs them.
+        model: A `VisionTransformer` with a pooling, a `BiT` or an `ImageClassifier`; or a Sequential or functional
+            model around one, in float32 and float16, whose layers are converted as Keras runs them.
         folder: Folder to write to; created if needed.
         formats: Some of `FORMATS`.
         calibration: (n, H, W, 3) images of the model's size, pixels in [0, 255], for "mixed-int8", "int8" and
@@ -88,10 +89,10 @@ def write_tflite(
         Format -> file.
 
     Raises:
-        ValueError: The model is not of keras_vit, has no image size or pooling, or has LoRA weights. A format or
-            signature is unknown, or the model lacks it, or a part of `keep_float`. There are too few images, or they
-            have another size or values outside [0, 255]. The number of class names differs from the number of
-            classes. The batch size is not a positive integer.
+        ValueError: The model is not of keras_vit, has no image size or pooling, has LoRA weights or an operation that
+            TFLite lacks. A format or signature is unknown, or the model lacks it, or a part of `keep_float`. There are
+            too few images, or they have another size or values outside [0, 255]. The number of class names differs
+            from the number of classes. The batch size is not a positive integer.
         OSError: A disk is full or cannot be written.
     """
     model = image_model(model)
@@ -223,7 +224,15 @@ def convert(
         if half:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
             converter.target_spec.supported_types = [tf.float16]
-        return converter.convert()
+        try:
+            return converter.convert()
+        except Exception as error:  # of a class that TensorFlow does not export
+            if not (missing := re.search(r"(?:TF Select|Custom) ops: (.*)", str(error))):
+                raise
+            raise ValueError(
+                f"{copy.name} has operations that TFLite lacks, or lacks for so many axes: {missing[1]}. Use "
+                "write_saved_model or write_onnx."
+            ) from error
 
 
 def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CLASSIFY,)):

@@ -62,6 +62,8 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
     work = quantizer.Quantizer(bytearray(float32))
     if name in (*DYNAMIC, "mixed-int8"):
         work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
+        # XNNPACK has no depthwise convolution of float activations and integer weights, and these weights are few.
+        work.update_quantization_recipe(".*", Operation.DEPTHWISE_CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
         # NPUs run matrix products of float activations and 8-bit weights, but no convolution.
         work.update_quantization_recipe(PATCHES, Operation.CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
     if name == INT4:  # first and last layer stay at 8 bits, as is usual

@@ -5,45 +5,37 @@ from dataclasses import dataclass
 import keras
 from keras import ops
 
-from keras_vit.class_names import names_of_outputs
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.layers.axial import AxialAttention, check_channels
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.bottleneck import GROUPS, ResNetUnit, shrunk
 from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
-from keras_vit.models.config import check_num_classes
+from keras_vit.models.image_classifier import ImageClassifierConfig
 from keras_vit.models.image_model import ImageModel, linear_head
-from keras_vit.preprocessing import Preprocessing
 
 ROOT_WIDTH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class AxialResNetConfig:
-    """The keyword arguments of an `AxialResNet`.
+class AxialResNetConfig(ImageClassifierConfig):
+    """The keyword arguments of an `AxialResNet`, with those of an `ImageClassifierConfig`.
 
     Args:
         image_size: Pixels, one number or (height, width).
-        num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
         stages: Units of each stage. The first works on maps of 1/4 of the image's sides, each other halves them.
         width_factor: Multiplies all channels.
         num_heads: Number of heads of every attention layer.
-        preprocessing, class_names, multi_label: See `ViTConfig`.
 
     Raises:
-        ValueError: Stages without units; channels that 32 groups or the heads do not divide; a number of classes that
-            is not an integer of at least 0.
+        ValueError: Stages without units; channels that 32 groups or the heads do not divide; or see
+            `ImageClassifierConfig`.
     """
 
     image_size: tuple[int, int] = (224, 224)
-    num_classes: int = 1000
     stages: tuple[int, ...] = (3, 4, 6, 3)
     width_factor: float = 1
     num_heads: int = 8
-    preprocessing: Preprocessing = None  # type: ignore[assignment]
-    class_names: tuple[str, ...] | None = None
-    multi_label: bool = False
 
     def __post_init__(self):
         if not self.stages or not all(map(is_integer, self.stages)):
@@ -51,17 +43,8 @@ class AxialResNetConfig:
                 f"`stages` must be the number of units in each stage, such as (3, 4, 6, 3). Received: {self.stages!r}"
             )
         check_channels(ROOT_WIDTH * self.width_factor, self.num_heads)
-        check_num_classes(self.num_classes)
-        size = as_size(self.image_size)
-        preprocessing = Preprocessing.from_argument(self.preprocessing, size)
-        names = names_of_outputs(self.class_names, self.num_classes)
-        changes = {
-            "image_size": size,
-            "stages": tuple(self.stages),
-            "preprocessing": preprocessing,
-            "class_names": names,
-        }
-        set_fields(self, **vars(self) | changes)
+        super().__post_init__()
+        set_fields(self, stages=tuple(self.stages))
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -120,8 +103,11 @@ class AxialResNet(ImageModel):
         if self.head:
             self.head.build((None, self.feature_width))
 
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_classes or self.feature_width)
+    def resized(self, image_size):
+        """Returns a copy of the model; raises a ValueError for another size than its own."""
+        if as_size(image_size) != self.image_size:
+            raise ValueError(f"{self.name} is for {self.image_size} pixels: its positions fit no other size.")
+        return super().resized(image_size)
 
     def features(self, images, training=False):
         """The head's input, the mean of the last feature map: (B, H, W, 3) -> (B, 2048 * width_factor)."""

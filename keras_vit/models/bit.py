@@ -5,57 +5,38 @@ from dataclasses import dataclass
 import keras
 from keras import ops
 
-from keras_vit.class_names import names_of_outputs
-from keras_vit.images import as_size
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.backbone import ResNetBackbone
 from keras_vit.layers.resnet.bottleneck import build_for, group_norm
-from keras_vit.models.config import check_num_classes
+from keras_vit.models.image_classifier import ImageClassifierConfig
 from keras_vit.models.image_model import ImageModel, linear_head
-from keras_vit.named_weights import copy_weights
-from keras_vit.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiTConfig:
-    """The keyword arguments of a `BiT`.
+class BiTConfig(ImageClassifierConfig):
+    """The keyword arguments of a `BiT`, with those of an `ImageClassifierConfig`.
 
     Args:
         stages: Units in each stage: (3, 4, 6, 3) for R50, (3, 4, 23, 3) for R101, (3, 8, 36, 3) for R152.
         width_factor: 1, 2, 3 or 4 in published models: the x1 of R50x1.
-        num_classes: Outputs of the head, whose initial weights are zeros; 0 for no head.
-        image_size: Pixels, one number or (height, width), for uses that require a size, such as an export; the model
-            still takes images of any size. None if no size is required.
-        preprocessing: See `ViTConfig`; at 224 pixels without an `image_size`.
         form: "paper", the published models, with one more normalization before pooling, or "v1", the ResNet of hybrids
             and of big_vision's models/bit.py.
         pool_padding: See `ResNetBackbone`.
-        class_names, multi_label: See `ViTConfig`.
 
     Raises:
-        ValueError: No stages, or a number of classes that is not an integer of at least 0.
+        ValueError: No stages, or see `ImageClassifierConfig`.
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)
     width_factor: float = 1
-    num_classes: int = 1000
-    image_size: tuple[int, int] | None = None
-    preprocessing: Preprocessing = None  # type: ignore[assignment]
     form: str = "paper"
     pool_padding: str = "zeros"
-    class_names: tuple[str, ...] | None = None
-    multi_label: bool = False
 
     def __post_init__(self):
         if not self.stages:
             raise ValueError(f"`stages` must be the number of units in at least one stage. Received: {self.stages!r}")
-        check_num_classes(self.num_classes)
-        size = None if self.image_size is None else as_size(self.image_size)
-        preprocessing = Preprocessing.from_argument(self.preprocessing, size or 224)
-        stages = tuple(self.stages) if isinstance(self.stages, list) else self.stages
-        changes = {"stages": stages, "image_size": size, "preprocessing": preprocessing}
-        set_fields(self, **vars(self) | changes)
-        set_fields(self, class_names=names_of_outputs(self.class_names, self.num_classes))
+        super().__post_init__()
+        set_fields(self, stages=tuple(self.stages) if isinstance(self.stages, list) else self.stages)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -88,13 +69,11 @@ class BiT(ImageModel):
 
     def _build_layers(self, input_shape):
         self.backbone.build(input_shape)
+        self.feature_width = self.backbone.channels
         if self.norm:
             build_for(self.backbone.channels, self.norm)
         if self.head:
-            self.head.build((None, self.backbone.channels))
-
-    def compute_output_shape(self, input_shape):
-        return (input_shape[0], self.num_classes or self.backbone.channels)
+            self.head.build((None, self.feature_width))
 
     def features(self, images, training=False):
         """The head's input: (B, H, W, 3) -> (B, C)."""
@@ -109,9 +88,3 @@ class BiT(ImageModel):
         """The model's outputs from its `feature_map`, such as for Grad-CAM: (B, h, w, C) -> (B, num_classes)."""
         features = ops.mean(feature_map, axis=(1, 2))
         return self.head(features) if self.head else features
-
-    def resized(self, image_size):
-        """Returns a new model with the same weights and another `image_size`."""
-        model = self._rebuilt(image_size=image_size)
-        copy_weights(self, model)
-        return model

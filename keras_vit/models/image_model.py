@@ -66,7 +66,7 @@ class ImageModel(keras.Model):
     Input: (B, H, W, 3) float, see `preprocess`. Output: logits (B, num_classes), float32 also under mixed precision;
     with `num_classes=0` the `features`.
 
-    A subclass creates its layers and `head`, and defines `features`, `_build_layers` and `compute_output_shape`.
+    A subclass creates its layers and `head`, and defines `features` and `_build_layers`, which sets `feature_width`.
 
     Args:
         config: A dataclass with `image_size`, `num_classes`, `preprocessing`, `class_names` and `multi_label`, whose
@@ -118,6 +118,9 @@ class ImageModel(keras.Model):
     def call(self, images, training=None):
         features = self.features(images, training=training)
         return self.head(features) if self.head else features
+
+    def compute_output_shape(self, input_shape):
+        return (input_shape[0], self.num_classes or self.feature_width)
 
     def compute_output_spec(self, images, training=None):
         self._check_images(images)
@@ -257,6 +260,12 @@ class ImageModel(keras.Model):
         frozen = [part for part in frozen_parts(self) if not in_part(part, self.head_layers)]
         model = self._rebuilt(**fields, trainable=True, frozen=frozen)
         copy_weights(self, model, skip=self.head_layers)
+        return model
+
+    def resized(self, image_size):
+        """Returns a new model with the same weights and another `image_size`."""
+        model = self._rebuilt(image_size=image_size)
+        copy_weights(self, model)
         return model
 
     def _rebuilt(self, **changes):

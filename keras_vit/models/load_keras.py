@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import zipfile
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from keras_vit.images import as_size
 from keras_vit.integers import is_integer
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
+from keras_vit.models.image_classifier import ImageClassifier
 from keras_vit.models.vit import VisionTransformer
 from keras_vit.weights.files import MAX_COMPRESSION, check_local, checked
 
@@ -26,9 +28,9 @@ def load_keras(weights, num_classes, resample, arguments):
     model = read_keras_file(weights)
     if not isinstance(model, KINDS):
         raise ValueError(
-            f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit. If there is one inside, open "
-            "the file by keras.saving.load_model(file), and pass the whole to functions of keras_vit, or take out one "
-            "layer: model.get_layer(name)."
+            f"{weights} contains a {type(model).__name__}. Expected a model of keras_vit. Open the file by "
+            "keras.saving.load_model(file). If there is a model of keras_vit inside, pass the whole to functions of "
+            "keras_vit, or take out one layer: model.get_layer(name). If not, save it as a keras_vit.ImageClassifier."
         )
     check_arguments(weights, type(model), arguments)
     check_patch_size(weights, getattr(model, "patch_size", None), arguments)
@@ -44,11 +46,7 @@ def load_keras(weights, num_classes, resample, arguments):
     elif names != model.class_names:
         model.class_names = names
     if size is not None and as_size(size) != model.image_size:
-        if isinstance(model, AxialResNet):
-            raise ValueError(
-                f"{weights} is an AxialResNet of {model.image_size} pixels, whose positions fit no other size."
-            )
-        model = model.resized(size) if isinstance(model, BiT) else model.resized(size, resample or "corners")
+        model = model.resized(size, resample) if resample and hasattr(model, "patch_size") else model.resized(size)
     return model
 
 
@@ -89,6 +87,8 @@ def read_keras_file(path):
             _check_sizes(file, size)
         model = keras.saving.load_model(path, compile=False)
     except Exception as error:  # zipfile, JSON, h5py and the classes of a file share no class of errors
+        if missing := re.search(r"Could not locate class '(\w+)'", str(error)):
+            raise ValueError(f"{path} contains a {missing[1]}. Import the package that defines it first.") from error
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ValueError(
             f"{path} cannot be read as a model of keras_vit: {reason}. It may be damaged: copy or save it again."
@@ -119,10 +119,12 @@ def _check_sizes(file, size):
 
 
 def _configs(value):
-    """Yields the "config" of a model's description, and of the models in it."""
-    for name, part in value.items() if isinstance(value, dict) else ():
-        if name == "config" and isinstance(part, dict):
-            yield part
+    """Yields the "config" of each model of keras_vit in a description; layers of others have arguments of their own."""
+    if isinstance(value, dict):
+        name = str(value.get("registered_name", "keras_vit>"))
+        if name.startswith("keras_vit>") and isinstance(value.get("config"), dict):
+            yield value["config"]
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _configs(part)
 
 
@@ -148,7 +150,7 @@ def least_weights(arguments: dict) -> int:
     return total
 
 
-KINDS = (VisionTransformer, BiT, AxialResNet)
+KINDS = (VisionTransformer, BiT, AxialResNet, ImageClassifier)
 
 
 def check_arguments(weights, kind, arguments):

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.pixel_range import PIXELS
 from keras_vit.recipes.data.arrays import decode_examples, decode_stored, read_labels
 from keras_vit.recipes.data.corrupt_images import batch_valid_images, replace_corrupt, zero_weight_corrupt
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
@@ -18,7 +19,6 @@ from keras_vit.recipes.recipe import Augment, Data
 from keras_vit.recipes.recipe_errors import RecipeError
 
 ONE_HOST = (0, 1)
-PIXELS = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}
 
 
 def training_pixels(

@@ -101,9 +101,8 @@ def evaluate_classifier(
     """
     if not hasattr(model, "preprocessing"):
         raise ValueError(
-            f"Expected a model of keras_vit or an exported file. Received: {model.name}, a {type(model).__name__}. If "
-            "there is a model of keras_vit inside, export the whole by keras_vit.export.write_saved_model and evaluate "
-            "what keras_vit.export.exported.open_exported returns."
+            f"Expected a model of keras_vit or an exported file. Received: {model.name}, a {type(model).__name__}. "
+            "Make it one by keras_vit.ImageClassifier.from_model(model, preprocessing=...)."
         )
     check_no_projection(model)
     if reference is not None:

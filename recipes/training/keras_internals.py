@@ -184,8 +184,8 @@ class CustomUpdate(keras.optimizers.Optimizer):
         return self._get_variable_index(variable)
 
     def is_decayed(self, variable) -> bool:
-        """Whether a variable has weight decay; see `exclude_from_weight_decay`."""
-        return bool(self.weight_decay) and self._use_weight_decay(variable)
+        """Whether a variable has weight decay: no vector has; for others see `exclude_from_weight_decay`."""
+        return bool(self.weight_decay) and len(variable.shape) > 1 and self._use_weight_decay(variable)
 
     @property
     def averages(self) -> list:

@@ -7,9 +7,9 @@ import warnings
 import tensorflow as tf
 
 import keras_vit
-from keras_vit import BiT, VisionTransformer
+from keras_vit import AxialResNet, BiT, VisionTransformer
+from keras_vit.models.image_model import ImageModel
 from keras_vit.models.load import ImageSizeWarning
-from keras_vit.models.vit import HEADS
 from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.data.transforms import evaluation_preprocessing
@@ -67,10 +67,10 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
 
 def check_trainable(model):
     """Raises ValueError for models that recipes do not train."""
-    if not isinstance(model, (VisionTransformer, BiT)):
+    if not isinstance(model, ImageModel) or isinstance(model, AxialResNet):
         raise ValueError(
-            f"Recipes train a VisionTransformer or a BiT. Received: {model.name}, a {type(model).__name__}. Train it "
-            "with model.fit."
+            "Recipes train a VisionTransformer, a BiT or another model as a keras_vit.ImageClassifier. Received: "
+            f"{model.name}, a {type(model).__name__}. Train it with model.fit."
         )
     if model.channels != 3:
         raise ValueError(
@@ -83,7 +83,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     """A copy of a trained model for a recipe: a new head of zeros, resampled positions, the recipe's dropout.
 
     Args:
-        model: A `VisionTransformer` or `BiT`.
+        model: A `VisionTransformer`, `BiT` or `ImageClassifier`.
         recipe: Its `keep_head` copies the head too if the model has `num_classes` classes, as facebookresearch/deit
             (main.py) does.
     """
@@ -96,9 +96,9 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
             {"data.mean": data.mean, "data.std": data.std},
             {"data.mean": trained.mean, "data.std": trained.std},
         )
-    changes = {"num_classes": num_classes, "trainable": True, "frozen": (), **_common(data, run)}
-    is_bit = isinstance(model, BiT)
-    if is_bit:
+    changes = {"num_classes": num_classes, **_common(data, run)}
+    is_vit = isinstance(model, VisionTransformer)
+    if not is_vit:
         _check_no_remat(run)
         check_bit_fields(recipe.architecture, USED_WITH_WEIGHTS)
     else:
@@ -108,11 +108,12 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
         changes |= _training_arguments(recipe.architecture, run)
     skip: tuple[str, ...] = ()
     if not recipe.keep_head or model.num_classes != num_classes:
-        skip = ("head",) if is_bit else HEADS
-        changes |= {"class_names": None, "multi_label": False, **({} if is_bit else {"representation_size": None})}
-    if not is_bit:
+        skip = model.head_layers
+        changes |= {"class_names": None, **model.head_fields}
+    if is_vit:
         changes["projection"] = False  # of a kept head, too: it learns classes
     adapted = type(model).from_config({**model.get_config(), **changes})
+    adapted.trainable = True  # whatever was frozen
     copy_weights(model, adapted, skip)
     return adapted
 
@@ -170,7 +171,7 @@ def _training_arguments(architecture, run):
 def _check_no_remat(run):
     if run.remat:
         raise RecipeError(
-            "A BiT has no Transformer blocks to recompute.", {"run.remat": run.remat}, {"run.remat": None}
+            "Only a VisionTransformer has blocks to recompute.", {"run.remat": run.remat}, {"run.remat": None}
         )
 
 
@@ -180,14 +181,14 @@ def train_last_blocks(model, count: int):
     The backward pass ends at the first of these blocks: with 0, a step costs little more than a prediction.
 
     Args:
-        model: A `VisionTransformer`; a BiT only for 0.
+        model: A `VisionTransformer`; others only for 0.
         count: Number of blocks to train, with the normalization, pooling and head after them; with 0 the head alone.
     """
-    if count == 0 and isinstance(model, BiT):
+    depth = getattr(model.config, "depth", 0)
+    if not count and not depth:
         for layer in model.layers:
-            layer.trainable = layer.name in HEADS
+            layer.trainable = layer is model.head
         return
-    depth = model.config.depth if isinstance(model, VisionTransformer) else 0
     if count > depth:
         raise RecipeError(
             f"{model.name} has {depth} Transformer blocks. None trains all of it.",

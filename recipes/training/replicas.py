@@ -22,7 +22,7 @@ class ReplicaInvariant(CustomUpdate):
       iteration, so that data and schedule stay aligned with the step, in `nonfinite_steps` and, until the next finite
       step, in `consecutive_nonfinite_steps`.
     - p <- p - rate * update - rate * weight_decay * p, the decay of the paper's flax.optim.Adam, for all variables but
-      `NO_WEIGHT_DECAY` and [mask] (other names: `exclude_from_weight_decay`).
+      vectors, `NO_WEIGHT_DECAY` and [mask] (other names: `exclude_from_weight_decay`).
     - With `loss_scaling`, for mixed_float16, gradients are divided by the loss scale after the sum. A step that
       overflows is skipped and halves the scale; it counts in `overflows` instead of the two counters above, see
       `LossScale`.

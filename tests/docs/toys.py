@@ -22,6 +22,7 @@ def prepare(folder, weights, data_dir, monkeypatch) -> dict:
     monkeypatch.setenv("KERAS_HOME", str(folder / "home"))
     for name in ("fetch_web_runtime", "unpack_web_runtime"):  # LiteRT.js has its own tests
         monkeypatch.setattr(f"keras_vit.export.web.page.{name}", lambda *args: None)
+    monkeypatch.setattr(keras.applications, "EfficientNetB0", _network)  # whose weights would be downloaded
     _images(folder)
     _weights(folder, weights, monkeypatch)
     _recipes(data_dir, monkeypatch)
@@ -45,6 +46,13 @@ def _toy(**arguments):
     for weight in model.weights:
         weight.assign(weight + 0.1 * random.standard_normal(weight.shape))
     return model
+
+
+def _network(include_top=True, input_shape=(32, 32, 3)):
+    inputs = keras.Input(input_shape)
+    maps = keras.layers.Conv2D(4, 3)(inputs)
+    top = keras.layers.Dense(1000, "softmax")
+    return keras.Model(inputs, top(keras.layers.GlobalAveragePooling2D()(maps)) if include_top else maps)
 
 
 def _images(folder):

@@ -166,6 +166,14 @@ def test_only_kernels_are_decayed(toy, name):
     assert names == {("kernel", False), *((name, True) for name in others)}
 
 
+def test_vectors_of_other_projects_are_not_decayed():
+    variables = [keras.Variable(np.ones(shape, "float32"), name="scale") for shape in ((3,), (2, 3))]
+    optimizer = build_optimizer(Optimizer("adamw", 0.1, "constant", weight_decay=0.5), 10)
+    optimizer.build(variables)
+    optimizer.apply([np.zeros(variable.shape, "float32") for variable in variables])
+    assert [float(np.mean(variable)) for variable in variables] == pytest.approx([1.0, 1 - 0.1 * 0.5])
+
+
 @pytest.mark.parametrize(
     "kind,options",
     [
