@@ -28,7 +28,7 @@ class PreprocessingFlags:
         interpolation: How pixels are interpolated.
     """
 
-    preprocessing: Annotated[str | None, tyro.conf.arg(metavar="imagenet|clip|half|FILE.json")] = None
+    preprocessing: Annotated[str | None, tyro.conf.arg(metavar="imagenet|clip|half|pixels|FILE.json")] = None
     mean: Annotated[Channels | None, tyro.conf.arg(metavar="R G B")] = None
     std: Annotated[Channels | None, tyro.conf.arg(metavar="R G B")] = None
     resize: Literal["squash", "shortest", "shortest_area"] | None = None
