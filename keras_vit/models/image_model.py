@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import weakref
 from dataclasses import asdict, replace
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit.classification import check_takes_logits, classify
-from keras_vit.keras_internals import all_layers, check_backend_trains, is_quantized, of_size
+from keras_vit.keras_internals import all_layers, check_backend_trains, is_quantized, of_size, release_gradients
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.pixel_range import expected_range, scaled
 from keras_vit.preprocessing import Preprocessing
@@ -80,6 +81,7 @@ class ImageModel(keras.Model):
     def __init__(self, config, frozen=(), **kwargs):
         _check_keywords(kwargs, config)
         super().__init__(**kwargs)
+        weakref.finalize(self, release_gradients).atexit = False
         self._frozen_at_first = tuple(frozen)
         self.config = config
         self.image_size = config.image_size
