@@ -194,6 +194,16 @@ def test_save_keeps_the_old_file_of_a_model_that_cannot_be_restored(trained_toy,
     assert path.read_bytes() == b"old"
 
 
+@pytest.mark.parametrize("kind", [keras.Model, keras_vit.VisionTransformer])
+def test_tools_that_replace_fit_after_the_import_are_called(toy, images, monkeypatch, kind):
+    """As mlflow.autolog does, which replaces a method of Keras's class; others replace that of the model's."""
+    model, fit, calls = toy(depth=1), kind.fit, []
+    model.compile("sgd", "mse", run_eagerly=True)
+    monkeypatch.setattr(kind, "fit", lambda self, *args, **kwargs: calls.append(self) or fit(self, *args, **kwargs))
+    model.fit(images, np.zeros((3, 5)), verbose=0)
+    assert calls == [model]
+
+
 def test_fit_on_torch_raises(toy, images, monkeypatch):
     model = toy(depth=1)
     model.compile("sgd", "mse")
