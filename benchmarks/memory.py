@@ -38,8 +38,9 @@ def fit(depth, wrapped=False):
 
 def train(depth, data_dir):
     data = Data("digits", data_dir=data_dir, image_size=8, batch_size=8, crop="none", flip=False, validation_split=None)
-    optimizer, settings = Optimizer("adam", 1e-4, warmup_steps=1), Run(strategy="one-device", steps_per_execution=1)
-    run(Supervised(Architecture("B/2", depth=depth), data, optimizer, settings, total_steps=1))
+    settings = Run(strategy="one-device", steps_per_execution=1)
+    optimizer = Optimizer("adam", 1e-4, warmup_steps=1)
+    run(Supervised(Architecture("B/2", depth=depth), data=data, optimizer=optimizer, run=settings, total_steps=2))
 
 
 def megabytes() -> int:
