@@ -4,6 +4,7 @@ Tested with Keras 3.15.1 and TensorFlow 2.20.0. When a newer version moves one o
 names it.
 """
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -65,6 +66,26 @@ def of_size(images, size):
     import tensorflow as tf
 
     return images if tf.executing_eagerly() else tf.ensure_shape(images, (None, *size, images.shape[-1]))
+
+
+def release_gradients():
+    """Removes TensorFlow's gradient functions of graphs whose variables are gone, which can never run again.
+
+    A registry keeps the `tf.custom_gradient`s of layers, and of each training step of Keras one of its optimizer; and
+    through them graphs, weights and moments, until the process ends. The next garbage collection frees them.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return
+    from tensorflow.python.framework import ops as framework_ops
+
+    registry = framework_ops.gradient_registry._registry
+    for name in [name for name in registry.keys() if name.startswith("CustomGradient-")]:
+        traced = inspect.getclosurevars(registry[name]["type"]).nonlocals.get("tape_grad_fn")  # None of a SavedModel
+        if traced is None:
+            continue
+        graph = keras.tree.flatten(inspect.getclosurevars(traced).nonlocals["result"])[0].graph
+        if any(variable() is None for variable in graph._weak_variables):
+            del registry[name]
 
 
 @contextmanager

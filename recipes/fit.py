@@ -1,5 +1,6 @@
 """Trains and evaluates the models of recipes. The training loop is in training/loop.py."""
 
+import gc
 from functools import partial
 
 import keras
@@ -28,7 +29,7 @@ from keras_vit.recipes.recipe import Data, SelfSupervised, Supervised
 from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, count_images
-from keras_vit.recipes.training.keras_internals import release_gradients, weights_kept
+from keras_vit.recipes.training.keras_internals import weights_kept
 from keras_vit.recipes.training.model import compile_classifier, compile_for_evaluation
 
 __all__ = ["count_steps", "evaluate", "pretrain", "train"]
@@ -51,7 +52,6 @@ def pretrain(recipe: SelfSupervised, callbacks=()) -> tuple[SelfSupervisedModel,
         return fit_unlabeled(recipe, strategy, callbacks)
 
 
-@release_gradients()
 def fit_unlabeled(recipe: SelfSupervised, strategy: Strategy, callbacks=()):
     """`pretrain` in a folder that is locked already, under its strategy."""
     dataset = _prepare(recipe, strategy)
@@ -84,7 +84,6 @@ def train(recipe: Supervised, start=None, callbacks=()) -> tuple[keras.Model, lo
         return fit_supervised(recipe, strategy, start, callbacks)
 
 
-@release_gradients()
 def fit_supervised(recipe: Supervised, strategy: Strategy, start=None, callbacks=()):
     """`train` in a folder that is locked already, under its strategy."""
     dataset = _prepare(recipe, strategy)
@@ -102,7 +101,6 @@ def fit_supervised(recipe: Supervised, strategy: Strategy, start=None, callbacks
     return classifier, history
 
 
-@release_gradients()
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """Metrics of a model from `train` on a split; every image that can be decoded counts once.
 
@@ -159,7 +157,9 @@ def _check_classes(recipe, dataset, model, classifier, weights):
 
 
 def _prepare(recipe, strategy):
-    """Prepares the folder, opens the dataset and seeds all random generators."""
+    """Prepares the folder, frees models that nothing refers to, opens the dataset and seeds all random generators."""
+    for _ in range(2):  # a model refers to itself; without it `release_gradients` frees its weights and moments
+        gc.collect()
     if recipe.run.folder is not None:
         prepare_run_folder(recipe, Workers(strategy).chief)
     dataset = open_dataset(recipe.data)

@@ -18,7 +18,6 @@ from randomize import randomize
 
 import keras_vit
 from keras_vit.cache_dir import cache_dir
-from keras_vit.recipes.training.keras_internals import release_gradients
 
 # Each graph runs once or twice, too: optimizing it takes longer. Commands in processes of their own optimize theirs.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -66,8 +65,6 @@ def _no_network():
 def _fresh_state():
     keras.utils.clear_session(free_memory=False)  # a garbage collection for each test takes minutes in all
     keras.utils.set_random_seed(0)
-    with release_gradients():
-        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

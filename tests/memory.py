@@ -10,6 +10,7 @@ def release_memory():
 
     Without it a process takes 5 GB.
     """
-    gc.collect()
+    for _ in range(2):  # the second frees what gradient functions of the models held
+        gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)

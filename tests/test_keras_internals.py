@@ -20,6 +20,7 @@ from keras_vit.keras_internals import (
 
 PRIVATE = [
     ("tensorflow.compiler.tf2xla.ops.gen_xla_ops", "xla_optimization_barrier"),
+    ("tensorflow.python.framework.ops", "gradient_registry._registry"),
     ("tensorflow.python.ops.control_flow_util", "GraphOrParentsInXlaContext"),
     ("keras.layers", "Layer._flatten_layers"),
     ("keras.layers", "Layer.quantization_mode"),

@@ -3,6 +3,7 @@
 import difflib
 import os
 import warnings
+import weakref
 from dataclasses import asdict, replace
 from typing import ClassVar
 
@@ -10,7 +11,14 @@ import keras
 from keras import ops
 
 from keras_vit.classification import check_takes_logits, classify
-from keras_vit.keras_internals import all_layers, check_backend_trains, inside_lambda, is_quantized, of_size
+from keras_vit.keras_internals import (
+    all_layers,
+    check_backend_trains,
+    inside_lambda,
+    is_quantized,
+    of_size,
+    release_gradients,
+)
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.other_words import with_other_words
 from keras_vit.pixel_range import expected_range, scaled
@@ -83,6 +91,7 @@ class ImageModel(keras.Model):
     def __init__(self, config, frozen=(), **kwargs):
         _check_keywords(kwargs, config)
         super().__init__(**kwargs)
+        weakref.finalize(self, release_gradients).atexit = False
         self._frozen_at_first = tuple(frozen)
         self.config = config
         self.image_size = config.image_size
@@ -101,7 +110,7 @@ class ImageModel(keras.Model):
     def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's; raises a ValueError for a loss or metric that takes the outputs, logits, for probabilities."""
         if self.num_classes and type(self).__module__.startswith("keras_vit."):  # a subclass may return probabilities
-            check_takes_logits(loss, [metrics, weighted_metrics])
+            check_takes_logits(loss, [metrics, weighted_metrics], self.num_classes)
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
     def fit(self, *args, **kwargs):
@@ -123,6 +132,7 @@ class ImageModel(keras.Model):
         return (input_shape[0], self.num_classes or self.feature_width)
 
     def compute_output_spec(self, images, training=None):
+        images = _only(images)
         self._check_images(images)
         dtype = self.head.compute_dtype if self.head else self.compute_dtype
         sides = images.shape[1:3] if self.size_fix is None else self.image_size
@@ -170,6 +180,7 @@ class ImageModel(keras.Model):
 
     def _checked_images(self, images):
         """The images (B, H, W, 3), with static height and width if the model takes one size; see `_check_images`."""
+        images = _only(images)
         self._check_images(images)
         if self.size_fix is None:
             return images
@@ -237,19 +248,27 @@ class ImageModel(keras.Model):
 
     @property
     def input(self):
-        """As Keras's; the error says how to build functional models of parts, whose layers have no tensors here."""
+        """As Keras's; the error names the functional model, whose layers have tensors."""
         try:
             return super().input
         except AttributeError as error:
-            raise AttributeError(
-                f"{error} Build a functional model of a part by its methods: inputs = keras.Input("
-                "model.input_shape[1:]); keras.Model(inputs, model.feature_maps(inputs)), or model.features(inputs)."
-            ) from None
+            raise AttributeError(f"{error} Use model.as_functional(), which has inputs, outputs and layers.") from None
 
     @property
     def output_shape(self) -> tuple:
         """Shape of the outputs for a batch of any size: (None, num_classes) with a head."""
         return self.compute_output_shape(self.input_shape)
+
+    def as_functional(self) -> keras.Model:
+        """A functional model of the same layers and weights, (B, H, W, 3) -> (B, num_classes).
+
+        It has `inputs`, `outputs` and tensors of its layers, which tools read and subclassed models of Keras lack; but
+        neither `preprocess` nor the other methods of this class. With positions in every block it has one layer, this.
+        """
+        inputs = keras.Input(self.input_shape[1:])
+        # Layers that are arguments of another one are no layers of a functional model.
+        outputs = self(inputs) if getattr(self, "block_positions", None) else self.call(inputs)
+        return keras.Model(inputs, outputs, name=f"{self.name}_functional")
 
     def with_head(self, num_classes: int, class_names=None):
         """Returns a new model with the same weights and a new head of zeros, which is trainable; 0 for no head.
@@ -315,6 +334,11 @@ class ImageModel(keras.Model):
             if policy is not None:
                 layer.dtype_policy = policy
         return model
+
+
+def _only(images):
+    """The images of a list of one batch, as of `predict([images])`."""
+    return images[0] if isinstance(images, (list, tuple)) and len(images) == 1 else images
 
 
 def linear_head(num_classes: int, dtype, name="head"):

@@ -1,6 +1,7 @@
 """VTAB-1k: fine-tunes a checkpoint on its 19 tasks by the paper's recipe, and averages the accuracies."""
 
 import json
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +40,8 @@ def run_vtab(
 ) -> VtabResult:
     """Fine-tunes a checkpoint on VTAB-1k, one run per task in folder/<task>, and writes folder/vtab.json.
 
-    Finished tasks are not run again, interrupted ones are resumed. The result has all finished tasks of the folder.
+    Finished tasks are not run again, interrupted ones are resumed. When a task fails, the others still run. The result
+    has all finished tasks of the folder.
 
     Args:
         weights: File, folder or name, as for `keras_vit.load`.
@@ -51,6 +53,7 @@ def run_vtab(
     Raises:
         ValueError: A task is unknown, `folder` is a file, or it contains runs of other weights.
         OSError: The weights or a dataset cannot be found. Datasets and the above are checked before the first run.
+        RuntimeError: Tasks failed; vtab.json has the others.
     """
     if unknown := set(tasks) - set(TASKS):
         raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
@@ -58,7 +61,13 @@ def run_vtab(
     recipes = {task: _recipe(task, weights, folder / task, data_dir, mean, std) for task in tasks or TASKS}
     _check(recipes, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    finished = {task: run_recipe.run_unless_finished(recipe)["top1"] for task, recipe in recipes.items()}
+    finished, failed = {}, {}
+    for task, recipe in recipes.items():
+        try:
+            finished[task] = run_recipe.run_unless_finished(recipe)["top1"]
+        except Exception as error:
+            traceback.print_exc()
+            failed[task] = f"{type(error).__name__}: {error}"  # the error itself would keep the model in memory
     for task in [task for task in TASKS if task not in recipes and (folder / task / METRICS).is_file()]:
         with suppress(ValueError):  # of other weights
             recipe = _recipe(task, weights, folder / task, data_dir, mean, std)
@@ -67,6 +76,9 @@ def run_vtab(
     result = VtabResult(top1, vtab_means(top1, GROUPS)) if top1.keys() == GROUPS.keys() else VtabResult(top1)
     content = {"tasks": result.tasks} | ({"means": result.means} if result.means else {})
     write_file(folder / "vtab.json", json.dumps(content, indent=2) + "\n")
+    if failed:
+        errors = "; ".join(f"{task}: {error}" for task, error in failed.items())
+        raise RuntimeError(f"{len(failed)} of {len(recipes)} tasks failed. The same call runs only these. {errors}")
     return result
 
 

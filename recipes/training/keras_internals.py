@@ -33,25 +33,6 @@ def build_from_spec(model, batch_spec: Callable):
         delattr(model, name)
 
 
-@contextmanager
-def release_gradients() -> Iterator[None]:
-    """At the end, removes the gradient functions of layers that TensorFlow registered in this context.
-
-    Its registry keeps them, and through them the graphs, weights and optimizer of each model that was trained, until
-    the process ends. A step holds its gradients since it was traced; to trace it again registers new ones.
-    """
-    from tensorflow.python.framework import ops as framework_ops
-
-    registered = framework_ops.gradient_registry._registry
-    before = set(registered)
-    try:
-        yield
-    finally:
-        for name in registered.keys() - before:
-            if name.startswith("CustomGradient-"):
-                del registered[name]
-
-
 def in_32_bits(specs):
     """tf.TensorSpecs as JAX takes them: it warns of int64 (JAX 0.11), which it makes int32."""
     return tf.nest.map_structure(

@@ -28,11 +28,14 @@ SLOW_PAGES = ("docs/npu.md", "docs/preflight.md", "docs/recipes.md", "docs/segme
 SLOW_PAGES += ("docs/api/export.md", "docs/api/recipes.md")
 
 
-def test_no_block_is_skipped_and_only_mobile_code_is_untested():
-    """Chromium runs the JavaScript: tests/export/web/test_page_in_browser.py. There is no toolchain of phones here."""
+def test_no_block_is_skipped_and_only_code_for_phones_and_other_tools_is_untested():
+    """Chromium runs the JavaScript: tests/export/web/test_page_in_browser.py. There is no toolchain of phones here.
+
+    The page of other tools says when it was run by hand.
+    """
     languages = {(block.page, block.language) for block in BLOCKS if block not in SHELL + PYTHON}
     untested = {("docs/mobile.md", "kotlin"), ("docs/mobile.md", "swift"), ("docs/tflite.md", "js")}
-    untested |= {("docs/tflite.md", "cpp")}
+    untested |= {("docs/tflite.md", "cpp"), ("docs/other_tools.md", "py")}
     assert {found for found in languages if found[1] != "text"} == untested
     assert not [block for block in BLOCKS if block.mark.startswith("skip")]
 

@@ -71,7 +71,7 @@ def test_attention_of_some_blocks(trained_toy, images):
 
 def test_layers_without_tensors_are_explained_and_export_needs_no_call(toy, tmp_path, images):
     model = toy(depth=1)
-    with pytest.raises(AttributeError, match="feature_maps"):
+    with pytest.raises(AttributeError, match="as_functional"):
         _ = model.input
     model.export(str(tmp_path / "saved"), verbose=False)
     loaded = tf.saved_model.load(str(tmp_path / "saved"))

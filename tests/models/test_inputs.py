@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from randomize import randomize
 
 import keras_vit
 from keras_vit.keras_internals import all_layers
@@ -58,6 +59,31 @@ def test_wrong_images_raise_with_a_fix(name):
             with pytest.raises(ValueError, match=message):
                 call(wrong)
     assert model(X.astype("float64")).shape == (2, 5)
+    np.testing.assert_array_equal(model.predict([X], verbose=0), model.predict(X, verbose=0))
+
+
+@KINDS
+def test_a_functional_model_shares_layers_and_weights(name, tmp_path):
+    model = randomize(BUILDS[name](num_classes=5, dropout=0.5) if name == "ViT" else BUILDS[name](num_classes=5))
+    functional = model.as_functional()
+    np.testing.assert_allclose(functional(X), model(X), atol=1e-6)
+    assert functional.inputs[0].shape == model.input_shape and functional.outputs[0].shape == (None, 5)
+    assert {id(weight) for weight in functional.weights} == {id(weight) for weight in model.weights}
+    assert np.std(functional(X, training=True) - model(X)) > 0 or name != "ViT"  # dropout is active
+    features = keras.Model(functional.input, functional.get_layer("head").input)
+    np.testing.assert_allclose(features(X), model.features(X), atol=1e-6)
+    functional.save(tmp_path / "model.keras")
+    np.testing.assert_allclose(keras.saving.load_model(tmp_path / "model.keras")(X), model(X), atol=1e-6)
+    names = []
+    clone = keras.models.clone_model(functional, clone_function=lambda layer: names.append(layer.name) or layer)
+    assert "head" in names and clone.outputs[0].shape == (None, 5)
+
+
+def test_a_functional_model_with_positions_in_every_block(trained_toy, images):
+    model = trained_toy(position_placement="every_layer")
+    functional = model.as_functional()
+    assert {id(weight) for weight in functional.weights} == {id(weight) for weight in model.weights}
+    np.testing.assert_allclose(functional(images), model(images), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ViT", "AxialResNet"])
@@ -166,6 +192,16 @@ def test_save_keeps_the_old_file_of_a_model_that_cannot_be_restored(trained_toy,
     with pytest.raises(ValueError, match="Received: .*gptq"):
         model.save(path)
     assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("kind", [keras.Model, keras_vit.VisionTransformer])
+def test_tools_that_replace_fit_after_the_import_are_called(toy, images, monkeypatch, kind):
+    """As mlflow.autolog does, which replaces a method of Keras's class; others replace that of the model's."""
+    model, fit, calls = toy(depth=1), kind.fit, []
+    model.compile("sgd", "mse", run_eagerly=True)
+    monkeypatch.setattr(kind, "fit", lambda self, *args, **kwargs: calls.append(self) or fit(self, *args, **kwargs))
+    model.fit(images, np.zeros((3, 5)), verbose=0)
+    assert calls == [model]
 
 
 def test_fit_on_torch_raises(toy, images, monkeypatch):

@@ -1,5 +1,6 @@
 """Training and evaluation of the models of recipes."""
 
+import dataclasses
 import gc
 import weakref
 from dataclasses import replace
@@ -11,10 +12,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from tensorflow.python.framework import ops
 
 import keras_vit
-from keras_vit.recipes import fit
+from keras_vit.recipes import fit, run
 from keras_vit.recipes.data import open_dataset, read_labels, training_batches
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
-from keras_vit.recipes.recipe import Optimizer
+from keras_vit.recipes.recipe import Distillation, Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.model import build_model, compile_classifier
 
@@ -102,6 +103,31 @@ def test_trainings_release_their_models_and_depend_on_the_seed_alone(masked):
     for one, same in zip(first, again):
         np.testing.assert_allclose(one, same, atol=1e-6)
     assert any(not np.allclose(one, different) for one, different in zip(first, other))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    ["supervised", *(pytest.param(kind, marks=pytest.mark.extended) for kind in ("autoencoder", "distillation"))],
+)
+def test_nothing_of_a_run_is_alive_after_it(request, trained_toy, tmp_path, kind):
+    recipe = request.getfixturevalue("supervised" if kind == "distillation" else kind)
+    fields = {field.name: getattr(recipe, field.name) for field in dataclasses.fields(recipe)}
+    if kind == "distillation":
+        trained_toy(depth=1, image_size=8, num_classes=10).save(tmp_path / "teacher.keras")
+        recipe = Distillation(**fields, teacher=str(tmp_path / "teacher.keras"))
+
+    def alive():
+        for _ in range(2):
+            gc.collect()
+        kinds = (keras.Model, keras.optimizers.Optimizer)
+        return {id(thing) for thing in gc.get_objects() if isinstance(thing, kinds)}, len(
+            ops.gradient_registry._registry
+        )
+
+    before = alive()
+    run(recipe)
+    assert alive() == before
 
 
 def test_invalid_image_size_raises_before_data_is_opened(masked, supervised, monkeypatch):

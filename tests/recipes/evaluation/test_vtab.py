@@ -94,6 +94,22 @@ def test_finished_tasks_of_the_folder_stay_and_some_tasks_have_no_means(runs, we
     assert len(runs) == 3 and not opened  # a finished task needs no data
 
 
+def test_the_other_tasks_run_when_one_fails(runs, weights, tmp_path, monkeypatch):
+    def run(recipe):
+        if recipe.data.dataset == "vtab/pets":
+            raise FloatingPointError("diverged")
+        if recipe.data.dataset == "vtab/svhn":
+            raise KeyboardInterrupt
+        return {"top1": 0.25}
+
+    monkeypatch.setattr(run_recipe, "run", run)
+    with pytest.raises(RuntimeError, match="1 of 3 tasks failed.* pets: FloatingPointError: diverged"):
+        run_vtab(weights, tmp_path, tasks=("dtd", "pets", "eurosat"))
+    assert json.loads((tmp_path / "vtab.json").read_text()) == {"tasks": {"dtd": 0.25, "eurosat": 0.25}}
+    with pytest.raises(KeyboardInterrupt):
+        run_vtab(weights, tmp_path, tasks=("svhn", "dtd"))
+
+
 @pytest.mark.parametrize(
     "changes,error,message",
     [
