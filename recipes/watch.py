@@ -1,0 +1,235 @@
+"""While several processes train: an error or the death of one ends the others, and each says for whom it waits.
+
+The processes share a key-value store, which the first one serves (the coordination service of TensorFlow or JAX).
+"""
+
+import ctypes
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import keras
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from keras_vit.recipes.distributed import JaxDevices, Workers
+
+PAUSE = 3.0  # seconds between two looks at the store
+WAITS, MORE = 20.0, 10.0  # seconds without a step, and then until the others, too, must have waited: 30 in all
+ANSWERS = 15.0  # how long a process that fails waits until all others know
+GRACE = 15.0  # how long the others may take to end by themselves
+TERMINATED = 75  # exit status after SIGTERM and a saved checkpoint, of all processes: EX_TEMPFAIL, "try again later"
+LOST = re.compile("gloo|nccl|collective|coordination|connection (reset|closed|refused)|socket closed|peer", re.I)
+RESUME = "Look at its log, then start all processes again with run.resume=True."
+_blocks = 0  # of this process, which are the same in all
+
+
+class Store:
+    """The key-value store. Its functions raise ConnectionError once the first process is gone."""
+
+    def __init__(self, workers: Workers):
+        if isinstance(workers.strategy, JaxDevices):
+            from jax._src.distributed import global_state
+
+            client: Any = global_state.client
+            self._set, self._get = client.key_value_set, client.blocking_key_value_get
+        else:
+            self._set, self._get = context.context().set_config_key_value, context.context().get_config_key_value
+
+    def set(self, key: str, value: str):
+        """Sets a key, unless it has a value."""
+        try:
+            self._set(key, value)
+        except (tf.errors.OpError, RuntimeError) as error:
+            if "already exists" not in str(error):
+                raise ConnectionError(str(error)) from error
+
+    def get(self, key: str, seconds: float = 1.0) -> str | None:
+        """The value of a key, None if it gets none in this time."""
+        try:
+            return self._get(key, round(1000 * seconds))
+        except (tf.errors.OpError, RuntimeError) as error:
+            if "timed out" in str(error):
+                return None
+            raise ConnectionError(str(error)) from error
+
+
+class Watch:
+    """Context of the training of a recipe. With one process it only says when a tf.data service does not answer."""
+
+    def __init__(self, workers: Workers, service: str | None = None):
+        global _blocks, _current
+        _blocks += 1
+        _current = self
+        self.workers, self.service, self.steps = workers, service, 0
+        self.last, self.ended = time.monotonic(), threading.Event()
+        self.failure: str | None = None  # of another process
+        self.prefix = f"keras_vit/{_blocks}/"
+        # On a slice of TPUs that JAX has found by itself there is no store: libtpu ends the others.
+        self.store = Store(workers) if len(workers.names) > 1 and _has_store(workers) else None
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        if self.store or self.service:
+            self.thread.start()
+        if self.store and keras.backend.backend() == "jax":
+            self._speak_before_abort()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.ended.set()
+        if self.thread.is_alive():
+            self.thread.join()
+        stopped = isinstance(error, SystemExit) and error.code == TERMINATED
+        if error is None or stopped or not self.store or (isinstance(error, KeyboardInterrupt) and error.args):
+            return
+        lost = _is_lost(error)
+        text = self.failure or self._tell(error, lost)
+        if lost and text:
+            raise ConnectionError(text) from error
+
+    def _tell(self, error, lost: bool) -> str | None:
+        """Tells the others that this process ends, and waits until they know; returns what ended it, if it was lost."""
+        own = f"{type(error).__name__}: {error}".strip(": ")
+        try:
+            self.store.set(self._key("failure"), f"{self.workers.index}{' lost' if lost else ''}\n{own}")
+            self.store.set(self._key("heard", self.workers.index), "yes")
+            silent = self._silent(ANSWERS)
+            if silent:
+                _leave_without_barrier()
+            return self._sentence(self.store.get(self._key("failure"), ANSWERS), silent)
+        except ConnectionError:
+            _leave_without_barrier()
+            return self._gone(self.workers.names[:1])
+
+    def _sentence(self, failure: str, silent: list[str]) -> str:
+        """What ended the run: the error of another process or, if that one has only lost others, who is silent."""
+        origin, _, text = failure.partition("\n")
+        number, _, lost = origin.partition(" ")
+        return self._gone(silent) if lost and silent else f"{self.workers.names[int(number)]} ended with {text}"
+
+    def _gone(self, names) -> str:
+        return f"{', '.join(names)} ended without a message, or cannot be reached. {RESUME}"
+
+    def _silent(self, seconds) -> list[str]:
+        """Names of the processes that do not answer to a failure within some seconds."""
+        end, missing = time.monotonic() + seconds, list(range(len(self.workers.names)))
+        while missing := [i for i in missing if self.store.get(self._key("heard", i)) is None]:
+            if time.monotonic() > end:
+                break
+        return [self.workers.names[i] for i in missing]
+
+    def _key(self, *parts):
+        return self.prefix + "/".join(map(str, parts))
+
+    def _watch(self):
+        said = 0.0
+        try:
+            while not self.ended.wait(PAUSE):
+                if self.store and (found := self.store.get(self._key("failure"), 2.0)):
+                    self.store.set(self._key("heard", self.workers.index), "yes")
+                    return self._end(self._sentence(found, self._silent(5.0) if "lost\n" in found else []))
+                waited = time.monotonic() - self.last
+                if waited < WAITS:
+                    said = 0.0
+                elif waited > 2 * said:
+                    said = waited
+                    if notice := self._notice(waited):
+                        print(f"\n{notice}", file=sys.stderr, flush=True)
+        except ConnectionError:
+            self._end(self._gone(self.workers.names[:1]))
+
+    def _notice(self, waited):
+        """For whom, or for what, this process waits."""
+        late = []
+        if self.store:
+            self.store.set(self._key("waits", self.steps, self.workers.index), "yes")
+            self.ended.wait(MORE)
+            others = [i for i in range(len(self.workers.names)) if i != self.workers.index]
+            waited += MORE
+            late = [self.workers.names[i] for i in others if not self.store.get(self._key("waits", self.steps, i))]
+        if late:
+            return f"For {waited:.0f} s {self.workers.names[self.workers.index]} has waited for {', '.join(late)}."
+        if self.service:
+            return (
+                f"No step has ended for {waited:.0f} s. The batches come from the tf.data service {self.service}: "
+                "check that its dispatcher and workers run."
+            )
+        return f"No step has ended for {waited:.0f} s in any process." if self.steps else None
+
+    def _end(self, text: str):
+        """Ends this process after another one: it has a grace time to raise by itself."""
+        self.failure = text
+        if isinstance(self.workers.strategy, JaxDevices):
+            import jax
+
+            # A barrier of all processes, without which the one that failed cannot end.
+            threading.Thread(target=jax.distributed.shutdown, daemon=True).start()
+        if not self.ended.wait(GRACE):
+            _end_now(text)
+
+    def _speak_before_abort(self):
+        """JAX aborts in C++ when a process is gone; the last words are ours."""
+
+        def speak(_):
+            others = [name for i, name in enumerate(self.workers.names) if i != self.workers.index]
+            _end_now(self.failure or self._gone(others if len(others) == 1 else ["Another process"]))
+
+        self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(speak)  # it must not be collected
+        ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
+
+
+_current: Watch | None = None
+
+
+class Ticks(keras.callbacks.Callback):
+    """Tells the watch of this process that a step has ended."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._tick()
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._tick()
+
+    def _tick(self):
+        if _current:
+            _current.steps += 1
+            _current.last = time.monotonic()
+
+
+def _has_store(workers):
+    if not isinstance(workers.strategy, JaxDevices):
+        return True
+    from jax._src.distributed import global_state
+
+    return global_state.client is not None
+
+
+_kept: list = []
+
+
+def _leave_without_barrier():
+    """Lets this process end while others do not: JAX would wait for them at its exit."""
+    if keras.backend.backend() == "jax":
+        from jax._src.distributed import global_state
+
+        _kept.extend((global_state.client, global_state.service))  # their destructors wait, too
+        global_state.client = global_state.service = None
+
+
+def _end_now(text: str):
+    os.write(2, f"\n{text}\n".encode())
+    os._exit(1)
+
+
+def _is_lost(error) -> bool:
+    """Whether an error may be that of another process that is gone."""
+    while error:
+        if isinstance(error, (tf.errors.OpError, RuntimeError, ValueError)) and LOST.search(str(error)):
+            return True
+        error = error.__cause__
+    return False
