@@ -127,11 +127,12 @@ def _devices(kind) -> list[str]:
         return []
 
 
-@functools.cache  # a process can join once
 def _join(join_seconds):
     """As `keras.distribution.initialize`, which has none of the limits; recipes seed all random generators."""
     import jax
 
+    if jax.distributed.is_initialized():  # a process can join once
+        return
     addresses, count, index = (os.environ[variable] for variable in PROCESSES)
     address = addresses.split(",")[0]
     if index == "0":
@@ -232,8 +233,12 @@ def _mirrored_strategy():
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduce)
 
 
-@functools.cache  # a process can join once
+_joined: dict = {}  # a process can join once
+
+
 def _multi_worker_strategy(tf_config, join_seconds):
+    if tf_config in _joined:
+        return _joined[tf_config]
     addresses, index = _check_workers(tf_config)
     if context.context()._context_handle is not None:  # TensorFlow's own error comes after the wait for the others
         raise ValueError(
@@ -242,7 +247,7 @@ def _multi_worker_strategy(tf_config, join_seconds):
         )
     wait_for_workers(addresses, index, join_seconds)
     with ended_by_signals():
-        return MultiWorkerStrategy()
+        return _joined.setdefault(tf_config, MultiWorkerStrategy())
 
 
 class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
@@ -354,10 +359,3 @@ class Workers:
         local = self.strategy.experimental_distribute_values_from_function(lambda _: tf.constant(values[None]))
         rows = self.strategy.gather(local, axis=0).numpy()
         return rows[:: len(rows) // len(self.names)]  # one of the replicas of each worker
-
-
-def is_chief(resolver) -> bool:
-    """Whether this process is the chief according to a cluster resolver, such as `TFConfigClusterResolver`."""
-    jobs = resolver.cluster_spec().jobs
-    first = next((job for job in ("chief", "master") if job in jobs), "worker")
-    return not jobs or (resolver.task_type == first and not resolver.task_id)

@@ -110,10 +110,12 @@ class Watch:
         """What ended the run: the error of another process or, if that one has only lost others, who is silent."""
         origin, _, text = failure.partition("\n")
         number, _, lost = origin.partition(" ")
-        return self._gone(silent) if lost and silent else f"{self.workers.names[int(number)]} ended with {text}"
+        return (
+            self._gone(silent) if lost and silent else _sentence(f"{self.workers.names[int(number)]} ended with {text}")
+        )
 
     def _gone(self, names) -> str:
-        return f"{', '.join(names)} ended without a message, or cannot be reached. {RESUME}"
+        return _sentence(f"{', '.join(names)} ended without a message, or cannot be reached. {RESUME}")
 
     def _silent(self, seconds) -> list[str]:
         """Names of the processes that do not answer to a failure within some seconds."""
@@ -153,7 +155,9 @@ class Watch:
             waited += MORE
             late = [self.workers.names[i] for i in others if not self.store.get(self._key("waits", self.steps, i))]
         if late:
-            return f"For {waited:.0f} s {self.workers.names[self.workers.index]} has waited for {', '.join(late)}."
+            return _sentence(
+                f"{self.workers.names[self.workers.index]} has waited for {', '.join(late)} for {waited:.0f} s."
+            )
         if self.service:
             return (
                 f"No step has ended for {waited:.0f} s. The batches come from the tf.data service {self.service}: "
@@ -219,6 +223,10 @@ def _leave_without_barrier():
 
         _kept.extend((global_state.client, global_state.service))  # their destructors wait, too
         global_state.client = global_state.service = None
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _end_now(text: str):
