@@ -21,7 +21,14 @@ from keras_vit.recipes.data import ImageDataset, count_examples, evaluation_batc
 from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.recipe import Data, Run
 from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.rendezvous import ended_by_signals, listen, saying_who_is_missing, start_all, wait_for_workers
+from keras_vit.recipes.rendezvous import (
+    ended_by_signals,
+    listen,
+    saying_who_is_missing,
+    set_last_words,
+    start_all,
+    wait_for_workers,
+)
 
 # Keras's names: of the first process's address, the number of processes, and the number of this one.
 PROCESSES = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID")
@@ -138,17 +145,16 @@ def _join(join_seconds):
     if index == "0":
         listen(address).close()  # an error names the port
     others = f"the others, which connect to {address}" if index == "0" else f"process 0 at {address}"
-    with ended_by_signals(), saying_who_is_missing(f"Process {index} of {count} is waiting for {others}."):
-        try:
-            jax.distributed.initialize(
-                address,
-                int(count),
-                int(index),
-                initialization_timeout=join_seconds,
-                heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
-            )
-        except RuntimeError as error:
-            raise ValueError(f"{start_all()} JAX reports: {' '.join(str(error).split())[:300]}") from error
+    waits = f"rocess {index} of {count} is waiting for {others}."
+    set_last_words(f"keras-vit: After {join_seconds} s, p{waits} {start_all()}")
+    with ended_by_signals(), saying_who_is_missing(f"P{waits}"):
+        jax.distributed.initialize(
+            address,
+            int(count),
+            int(index),
+            initialization_timeout=join_seconds,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        )
 
 
 Strategy: TypeAlias = tf.distribute.Strategy | JaxDevices

@@ -3,10 +3,7 @@
 The processes share a key-value store, which the first one serves (the coordination service of TensorFlow or JAX).
 """
 
-import ctypes
-import os
 import re
-import signal
 import sys
 import threading
 import time
@@ -17,6 +14,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from keras_vit.recipes.distributed import JaxDevices, Workers
+from keras_vit.recipes.rendezvous import end_now, set_last_words
 
 PAUSE = 3.0  # seconds between two looks at the store
 WAITS, MORE = 20.0, 10.0  # seconds without a step, and then until the others, too, must have waited: 30 in all
@@ -65,7 +63,7 @@ class Watch:
         global _blocks, _current
         _blocks += 1
         _current = self
-        self.workers, self.service, self.steps = workers, service, 0
+        self.workers, self.service, self.events = workers, service, 0
         self.last, self.ended = time.monotonic(), threading.Event()
         self.failure: str | None = None  # of another process
         self.prefix = f"keras_vit/{_blocks}/"
@@ -77,7 +75,8 @@ class Watch:
         if self.store or self.service:
             self.thread.start()
         if self.store and keras.backend.backend() == "jax":
-            self._speak_before_abort()
+            others = [name for i, name in enumerate(self.workers.names) if i != self.workers.index]
+            set_last_words(_gone(others if len(others) == 1 else ["Another process"]))
         return self
 
     def __exit__(self, kind, error, trace):
@@ -101,21 +100,16 @@ class Watch:
             silent = self._silent(ANSWERS)
             if silent:
                 _leave_without_barrier()
-            return self._sentence(self.store.get(self._key("failure"), ANSWERS), silent)
+            return self._cause(self.store.get(self._key("failure"), ANSWERS), silent)
         except ConnectionError:
             _leave_without_barrier()
-            return self._gone(self.workers.names[:1])
+            return _gone(self.workers.names[:1])
 
-    def _sentence(self, failure: str, silent: list[str]) -> str:
+    def _cause(self, failure: str, silent: list[str]) -> str:
         """What ended the run: the error of another process or, if that one has only lost others, who is silent."""
         origin, _, text = failure.partition("\n")
         number, _, lost = origin.partition(" ")
-        return (
-            self._gone(silent) if lost and silent else _sentence(f"{self.workers.names[int(number)]} ended with {text}")
-        )
-
-    def _gone(self, names) -> str:
-        return _sentence(f"{', '.join(names)} ended without a message, or cannot be reached. {RESUME}")
+        return _gone(silent) if lost and silent else _capital(f"{self.workers.names[int(number)]} ended with {text}")
 
     def _silent(self, seconds) -> list[str]:
         """Names of the processes that do not answer to a failure within some seconds."""
@@ -134,7 +128,7 @@ class Watch:
             while not self.ended.wait(PAUSE):
                 if self.store and (found := self.store.get(self._key("failure"), 2.0)):
                     self.store.set(self._key("heard", self.workers.index), "yes")
-                    return self._end(self._sentence(found, self._silent(5.0) if "lost\n" in found else []))
+                    return self._end(self._cause(found, self._silent(5.0) if "lost\n" in found else []))
                 waited = time.monotonic() - self.last
                 if waited < WAITS:
                     said = 0.0
@@ -143,66 +137,59 @@ class Watch:
                     if notice := self._notice(waited):
                         print(f"\n{notice}", file=sys.stderr, flush=True)
         except ConnectionError:
-            self._end(self._gone(self.workers.names[:1]))
+            self._end(_gone(self.workers.names[:1]))
 
     def _notice(self, waited):
         """For whom, or for what, this process waits."""
         late = []
         if self.store:
-            self.store.set(self._key("waits", self.steps, self.workers.index), "yes")
+            events = self.events
+            self.store.set(self._key("waits", events, self.workers.index), "yes")
             self.ended.wait(MORE)
             others = [i for i in range(len(self.workers.names)) if i != self.workers.index]
             waited += MORE
-            late = [self.workers.names[i] for i in others if not self.store.get(self._key("waits", self.steps, i))]
+            # Those that are not waiting in the same event, or in the next one, for this process.
+            late = [self.workers.names[i] for i in others if not any(self._waits(at, i) for at in (events, events + 1))]
         if late:
-            return _sentence(
-                f"{self.workers.names[self.workers.index]} has waited for {', '.join(late)} for {waited:.0f} s."
-            )
+            own = self.workers.names[self.workers.index]
+            return _capital(f"{own} has waited for {', '.join(late)} for {waited:.0f} s.")
         if self.service:
             return (
                 f"No step has ended for {waited:.0f} s. The batches come from the tf.data service {self.service}: "
                 "check that its dispatcher and workers run."
             )
-        return f"No step has ended for {waited:.0f} s in any process." if self.steps else None
+        return f"No step has ended for {waited:.0f} s in any process." if self.events else None
+
+    def _waits(self, events, index) -> bool:
+        return self.store.get(self._key("waits", events, index)) is not None
 
     def _end(self, text: str):
         """Ends this process after another one: it has a grace time to raise by itself."""
         self.failure = text
+        set_last_words(text)
         if isinstance(self.workers.strategy, JaxDevices):
             import jax
 
             # A barrier of all processes, without which the one that failed cannot end.
             threading.Thread(target=jax.distributed.shutdown, daemon=True).start()
         if not self.ended.wait(GRACE):
-            _end_now(text)
-
-    def _speak_before_abort(self):
-        """JAX aborts in C++ when a process is gone; the last words are ours."""
-
-        def speak(_):
-            others = [name for i, name in enumerate(self.workers.names) if i != self.workers.index]
-            _end_now(self.failure or self._gone(others if len(others) == 1 else ["Another process"]))
-
-        self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(speak)  # it must not be collected
-        ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
+            end_now(text)
 
 
 _current: Watch | None = None
 
 
-class Ticks(keras.callbacks.Callback):
-    """Tells the watch of this process that a step has ended."""
+class Events(keras.callbacks.Callback):
+    """Tells the watch of this process that a step begins or has ended."""
 
-    def on_train_batch_end(self, batch, logs=None):
-        self._tick()
+    async_safe = True  # Keras may call it in a thread other than that of the training
 
-    def on_test_batch_end(self, batch, logs=None):
-        self._tick()
-
-    def _tick(self):
+    def _count(self, batch, logs=None):
         if _current:
-            _current.steps += 1
+            _current.events += 1
             _current.last = time.monotonic()
+
+    on_train_batch_begin = on_train_batch_end = on_test_batch_begin = on_test_batch_end = _count
 
 
 def _has_store(workers):
@@ -225,13 +212,12 @@ def _leave_without_barrier():
         global_state.client = global_state.service = None
 
 
-def _sentence(text: str) -> str:
+def _gone(names: list[str]) -> str:
+    return _capital(f"{', '.join(names)} ended without a message, or cannot be reached. {RESUME}")
+
+
+def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _end_now(text: str):
-    os.write(2, f"\n{text}\n".encode())
-    os._exit(1)
 
 
 def _is_lost(error) -> bool:

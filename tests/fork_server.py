@@ -1,8 +1,8 @@
 """A program that imports the command line once and forks a process for each command, which then starts at once.
 
 KERAS_BACKEND=jax python fork_server.py, with a JSON object a line on standard input: "log" (a file for the output;
-beside it FILE.pid and, at the end, FILE.status), "environment", "folder", "arguments" of keras-vit, and "before": Python
-code that runs first.
+beside it FILE.pid and, at the end, FILE.status), "environment", "folder", "arguments" of keras-vit, and "before":
+Python code that runs first.
 """
 
 import gc

@@ -30,7 +30,7 @@ from keras_vit.recipes.training.callbacks import (
 from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
 from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar
 from keras_vit.recipes.training.summary import describe_run
-from keras_vit.recipes.watch import Ticks
+from keras_vit.recipes.watch import Events
 
 History = dict[str, list[float]]
 
@@ -157,7 +157,7 @@ def training_callbacks(
     # Weights are swapped back before any other callback sees the end of an evaluation; a run is stopped before its
     # checkpoint is saved; logs are complete before they are written, and written before the checkpoint.
     return [
-        Ticks(),
+        Events(),
         EvaluateWithEMA(),
         NonfiniteSteps(recipe.run.max_nonfinite_steps, checkpoints),
         *_logs(recipe, model, dataset, total_steps),

@@ -271,13 +271,16 @@ def test_sigterm_to_one_process_saves_and_ends_all(backend, processes):
     assert "Saved step" in group.text(0)
 
 
+HANGS = """import time
+import keras_vit.recipes.checkpoints.checkpoints as m
+m.Checkpoints.on_train_batch_end = lambda *_: time.sleep(1000)"""
+
+
 @both
 def test_a_process_that_hangs_is_named_and_the_second_ctrl_c_ends_the_wait(backend, processes):
     group = processes(backend)
-    for index in range(2):
-        group.start(index, "--total-steps", "5000")
-    group.until(0, "5/5")
-    group.send(1, signal.SIGSTOP)
+    group.start(0, "--total-steps", "5000")
+    group.start(1, "--total-steps", "5000", before=HANGS)
     group.until(0, "has waited for")
     assert re.search("(?i)(worker|process) 0.* has waited for (worker|process) 1.* for 3. s", group.text(0))
     for _ in range(2):
@@ -287,7 +290,6 @@ def test_a_process_that_hangs_is_named_and_the_second_ctrl_c_ends_the_wait(backe
     while group.status(0) is None and time.monotonic() < end:
         time.sleep(0.1)
     assert group.status(0) == 130
-    group.send(1, signal.SIGCONT)
     assert group.ends()[0] == [130, 1]
 
 
