@@ -3,6 +3,7 @@
 The processes share a key-value store, which the first one serves (the coordination service of TensorFlow or JAX).
 """
 
+import ctypes
 import re
 import sys
 import threading
@@ -98,12 +99,13 @@ class Watch:
             self.store.set(self._key("failure"), f"{self.workers.index}{' lost' if lost else ''}\n{own}")
             self.store.set(self._key("heard", self.workers.index), "yes")
             silent = self._silent(ANSWERS)
-            if silent:
-                _leave_without_barrier()
-            return self._cause(self.store.get(self._key("failure"), ANSWERS), silent)
+            failure = self.store.get(self._key("failure"), ANSWERS)
+            own = lost and not silent and failure.startswith(f"{self.workers.index} ")  # the run of others goes on
+            return None if own else self._cause(failure, silent)
         except ConnectionError:
-            _leave_without_barrier()
             return _gone(self.workers.names[:1])
+        finally:
+            _leave_without_barrier()
 
     def _cause(self, failure: str, silent: list[str]) -> str:
         """What ended the run: the error of another process or, if that one has only lost others, who is silent."""
@@ -167,11 +169,7 @@ class Watch:
         """Ends this process after another one: it has a grace time to raise by itself."""
         self.failure = text
         set_last_words(text)
-        if isinstance(self.workers.strategy, JaxDevices):
-            import jax
-
-            # A barrier of all processes, without which the one that failed cannot end.
-            threading.Thread(target=jax.distributed.shutdown, daemon=True).start()
+        _leave_without_barrier()
         if not self.ended.wait(GRACE):
             end_now(text)
 
@@ -200,16 +198,14 @@ def _has_store(workers):
     return global_state.client is not None
 
 
-_kept: list = []
-
-
 def _leave_without_barrier():
-    """Lets this process end while others do not: JAX would wait for them at its exit."""
+    """JAX would wait at the end of this process for all others, of which one has failed, for up to five minutes."""
     if keras.backend.backend() == "jax":
         from jax._src.distributed import global_state
 
-        _kept.extend((global_state.client, global_state.service))  # their destructors wait, too
-        global_state.client = global_state.service = None
+        for handle in (global_state.client, global_state.service, global_state.preemption_sync_manager):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))  # never deleted, since that waits, too
+        global_state.client = global_state.service = global_state.preemption_sync_manager = None
 
 
 def _gone(names: list[str]) -> str:

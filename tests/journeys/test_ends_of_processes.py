@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -158,20 +159,22 @@ def write_images(folder, count):
 
 @both
 @pytest.mark.parametrize("case", ["image", "version", "weights"])
-def test_other_data_versions_or_weights_end_all(backend, case, processes):
+def test_other_data_versions_or_weights_end_all(backend, case, processes, toy):
     group = processes(backend)
     more, before, expected = ["--total-steps", "10"], ["", ""], ""
     if case == "image":
         for index, count in enumerate((40, 39)):
             write_images(group.folder / str(index), count)
         more += ["--data.dataset", "folder:photos", "--data.train-split", "train", "--data.batch-size", "4"]
-        expected = "the images of each split: {'train': 40} in process 0, {'train': 39} in process 1"
+        expected = "the images of each split: {'train': 32} in process 0, {'train': 31} in process 1"  # of a fifth each
     elif case == "version":
         before[1] = "import keras_vit.recipes.agreement as a; a.__version__ = '0.0'"
         expected = "'0.0' in process 1"
     else:
         for index in range(2):
-            write_weights(group.folder / str(index), seed=index)
+            keras.utils.set_random_seed(index)
+            (group.folder / str(index)).mkdir()
+            toy().save(group.folder / str(index) / "model.keras")
         more = ["--weights", "model.keras", "--total-steps", "10"]
         expected = "the start weights"
     recipe = "digits-finetune" if case == "weights" else "digits-masked-patch"
@@ -179,17 +182,6 @@ def test_other_data_versions_or_weights_end_all(backend, case, processes):
         group.start(index, *more, recipe=recipe, before=before[index])
     assert group.ends(START)[0] == [1, 1]
     assert all(expected in message(group.text(index)) for index in range(2))
-
-
-def write_weights(folder, seed):
-    import keras
-
-    from keras_vit import VisionTransformer
-
-    keras.utils.set_random_seed(seed)
-    folder.mkdir(exist_ok=True)
-    model = VisionTransformer(14, 2, depth=1, width=12, mlp_dim=24, num_heads=3)
-    model.save(folder / "model.keras")
 
 
 @both
