@@ -1,6 +1,5 @@
 """The start of a run of several processes: who is missing, and until when the others wait. Standard library only."""
 
-import atexit
 import ctypes
 import os
 import signal
@@ -98,11 +97,8 @@ _last_words: list = []  # the text and, so that it is not collected, its handler
 def set_last_words(text: str):
     """What this process prints when JAX aborts it in C++, as it does without an error in Python if another is gone."""
     if not _last_words:
-        library = ctypes.CDLL(None)
         handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda _: end_now(_last_words[1]))
-        library.signal(signal.SIGABRT, handler)
-        # While Python ends, it cannot be called any more.
-        atexit.register(library.signal, signal.SIGABRT, ctypes.cast(library._exit, ctypes.c_void_p))
+        ctypes.CDLL(None).signal(signal.SIGABRT, handler)
         _last_words.append(handler)
     _last_words[1:] = [text]
 

@@ -3,7 +3,8 @@
 The processes share a key-value store, which the first one serves (the coordination service of TensorFlow or JAX).
 """
 
-import ctypes
+import atexit
+import os
 import re
 import sys
 import threading
@@ -19,7 +20,7 @@ from keras_vit.recipes.rendezvous import end_now, set_last_words
 
 PAUSE = 3.0  # seconds between two looks at the store
 WAITS, MORE = 20.0, 10.0  # seconds without a step, and then until the others, too, must have waited: 30 in all
-ANSWERS = 15.0  # how long a process that fails waits until all others know
+ANSWERS = 8.0  # how long a process that fails waits until all others know
 GRACE = 15.0  # how long the others may take to end by themselves
 TERMINATED = 75  # exit status after SIGTERM and a saved checkpoint, of all processes: EX_TEMPFAIL, "try again later"
 LOST = re.compile("gloo|nccl|collective|coordination|connection (reset|closed|refused)|socket closed|peer", re.I)
@@ -95,6 +96,8 @@ class Watch:
     def _tell(self, error, lost: bool) -> str | None:
         """Tells the others that this process ends, and waits until they know; returns what ended it, if it was lost."""
         own = f"{type(error).__name__}: {error}".strip(": ")
+        if not lost and keras.backend.backend() == "jax":
+            set_last_words(own)  # the others may leave before this process
         try:
             self.store.set(self._key("failure"), f"{self.workers.index}{' lost' if lost else ''}\n{own}")
             self.store.set(self._key("heard", self.workers.index), "yes")
@@ -201,11 +204,13 @@ def _has_store(workers):
 def _leave_without_barrier():
     """JAX would wait at the end of this process for all others, of which one has failed, for up to five minutes."""
     if keras.backend.backend() == "jax":
-        from jax._src.distributed import global_state
+        atexit.register(_exit_at_once)  # before JAX's own function, which was registered earlier
 
-        for handle in (global_state.client, global_state.service, global_state.preemption_sync_manager):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))  # never deleted, since that waits, too
-        global_state.client = global_state.service = global_state.preemption_sync_manager = None
+
+def _exit_at_once():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _gone(names: list[str]) -> str:
