@@ -70,8 +70,8 @@ def _foreign_sentence(error) -> str | None:
     if isinstance(error, RecursionError):
         return "A file is nested too deeply, or a model too deep, for Python. Check the file that was passed."
     if kind := _kind(error):
-        fix = RESTARTED if "dispatcher restart" in str(error) else TENSORFLOW.get(kind)
-        return f"{_summary(error)}. {fix or 'The option --debug prints the traceback.'}"
+        advice = RESTARTED if "dispatcher restart" in str(error) else TENSORFLOW.get(kind)
+        return f"{_summary(error)}. {advice or 'The option --debug prints the traceback.'}"
     if _from_hdf5(error):
         return f"An HDF5 file is damaged: {_summary(error)}. Copy or download it again."
     return None

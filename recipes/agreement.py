@@ -4,7 +4,6 @@ import hashlib
 import json
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.distributed import JaxDevices, Workers
@@ -33,7 +32,7 @@ def check_same_weights(model, workers: Workers):
     if workers.several:
         digest = hashlib.sha256()
         for weight in model.weights:
-            digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(weight)))
+            digest.update(keras.ops.convert_to_numpy(weight).tobytes())
         check_equal({"the start weights (SHA-256)": digest.hexdigest()[:16]}, workers)
 
 
@@ -43,8 +42,8 @@ def check_equal(facts: dict, workers: Workers):
     Args:
         facts: Values with a `repr` that is the same in all processes, by name.
     """
-    everyone = workers.gather_text(json.dumps({name: repr(value) for name, value in facts.items()}))
-    everyone = [json.loads(text) for text in everyone]
+    own = json.dumps({name: repr(value) for name, value in facts.items()})
+    everyone = [json.loads(text) for text in workers.gather_text(own)]
     differences = []
     for name in dict.fromkeys(name for each in everyone for name in each):
         values = [each.get(name, "none") for each in everyone]

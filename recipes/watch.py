@@ -70,7 +70,7 @@ class Watch:
         self.failure: str | None = None  # of another process
         self.prefix = f"keras_vit/{_blocks}/"
         # On a slice of TPUs that JAX has found by itself there is no store: libtpu ends the others.
-        self.store = Store(workers) if len(workers.names) > 1 and _has_store(workers) else None
+        self.store: Any = Store(workers) if len(workers.names) > 1 and _has_store(workers) else None
 
     def __enter__(self):
         self.thread = threading.Thread(target=self._watch, daemon=True)
@@ -103,8 +103,9 @@ class Watch:
             self.store.set(self._key("heard", self.workers.index), "yes")
             silent = self._silent(ANSWERS)
             failure = self.store.get(self._key("failure"), ANSWERS)
-            own = lost and not silent and failure.startswith(f"{self.workers.index} ")  # the run of others goes on
-            return None if own else self._cause(failure, silent)
+            if lost and not silent and failure.startswith(f"{self.workers.index} "):
+                return None  # nobody is lost: the error says what happened
+            return self._cause(failure, silent)
         except ConnectionError:
             return _gone(self.workers.names[:1])
         finally:
