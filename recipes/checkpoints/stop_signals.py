@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # SIGHUP: the terminal
 END = b"\0"  # in the pipe of signals' numbers, of which none is 0
 # How long the main thread may stay in C++, such as in a step that waits for another machine, after SIGTERM and after a
 # second Ctrl-C. A first step may compile for longer, but has nothing to save.
-GRACE, AGAIN = 60.0, 5.0
+GRACE, AGAIN = 60.0, 10.0
 
 
 class StopSignals:
