@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import keras
 import tensorflow as tf
@@ -24,6 +25,10 @@ def check_same_recipe(recipe: Recipe, workers: Workers):
         import jax
 
         versions["jax"] = jax.__version__
+    start = fields.get("weights")  # with JAX, other weights could not be set
+    if workers.several and isinstance(start, str) and os.path.isfile(start):
+        with open(start, "rb") as file:
+            versions["the file of the weights (SHA-256)"] = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     check_equal({"the kind of training": type(recipe).__name__, **fields, **versions}, workers)
 
 

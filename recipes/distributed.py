@@ -146,7 +146,7 @@ def _join(join_seconds):
         listen(address).close()  # an error names the port
     others = f"the others, which connect to {address}" if index == "0" else f"process 0 at {address}"
     waits = f"rocess {index} of {count} is waiting for {others}."
-    set_last_words(f"keras-vit: After {join_seconds} s, p{waits} {start_all()}")
+    set_last_words(f"After {join_seconds} s, p{waits} {start_all()}")
     with ended_by_signals(), saying_who_is_missing(f"P{waits}"):
         jax.distributed.initialize(
             address,

@@ -105,7 +105,7 @@ def set_last_words(text: str):
 
 def end_now(text: str):
     """Ends the process with a text and status 1, whatever its other threads do."""
-    os.write(2, f"\n{text}\n".encode())
+    os.write(2, f"\nkeras-vit: {text}\n".encode())
     os._exit(1)
 
 

@@ -97,11 +97,13 @@ class Watch:
         """Tells the others that this process ends, and waits until they know; returns what ended it, if it was lost."""
         own = f"{type(error).__name__}: {error}".strip(": ")
         if not lost and keras.backend.backend() == "jax":
-            set_last_words(own)  # the others may leave before this process
+            set_last_words(str(error))  # the others may leave before this process
         try:
             self.store.set(self._key("failure"), f"{self.workers.index}{' lost' if lost else ''}\n{own}")
             self.store.set(self._key("heard", self.workers.index), "yes")
             silent = self._silent(ANSWERS)
+            if self.workers.chief:  # which serves the store, and so is the last to leave
+                time.sleep(PAUSE)
             failure = self.store.get(self._key("failure"), ANSWERS)
             if lost and not silent and failure.startswith(f"{self.workers.index} "):
                 return None  # nobody is lost: the error says what happened

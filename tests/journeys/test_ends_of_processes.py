@@ -53,7 +53,8 @@ class Processes:
     def start(self, index, *more, recipe="digits-masked-patch", command=None, before=""):
         own = self.folder / str(index)
         own.mkdir(exist_ok=True)
-        arguments = command or ["train", recipe, *SMALL, str(self.folder / "run"), *more]
+        small = SMALL if recipe == "digits-masked-patch" else SMALL[8:]  # weights determine the architecture
+        arguments = command or ["train", recipe, *small, str(self.folder / "run"), *more]
         line = {"log": str(self.log(index)), "environment": self.environments[index], "folder": str(own)}
         self.server.stdin.write(json.dumps({**line, "arguments": arguments, "before": before}) + "\n")
         self.server.stdin.flush()
@@ -176,7 +177,7 @@ def test_other_data_versions_or_weights_end_all(backend, case, processes, toy):
             (group.folder / str(index)).mkdir()
             toy().save(group.folder / str(index) / "model.keras")
         more = ["--weights", "model.keras", "--total-steps", "10"]
-        expected = "the start weights"
+        expected = "the file of the weights (SHA-256): "
     recipe = "digits-finetune" if case == "weights" else "digits-masked-patch"
     for index in range(2):
         group.start(index, *more, recipe=recipe, before=before[index])
@@ -203,7 +204,7 @@ def test_a_signal_ends_the_wait_for_a_missing_process(backend, number, processes
     group.until(1, "is waiting for")
     group.send(1, number)
     statuses, seconds = group.ends()
-    assert statuses == [-number] and seconds < 5
+    assert statuses in ([-number], [128 + number]) and seconds < LIMIT
 
 
 @both
