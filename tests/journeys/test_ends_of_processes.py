@@ -266,7 +266,7 @@ def test_sigterm_to_one_process_saves_and_ends_all(backend, processes):
 
 HANGS = """import time
 import keras_vit.recipes.checkpoints.checkpoints as m
-m.Checkpoints.on_train_batch_end = lambda *_: time.sleep(1000)"""
+m.Checkpoints.on_train_batch_end = lambda *_, **__: time.sleep(1000)"""
 
 
 @both
