@@ -7,6 +7,7 @@ over the batch, and so the gradients, are over all devices (`keras.distribution.
 import functools
 import json
 import os
+import time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from typing import TypeAlias
@@ -316,6 +317,15 @@ def shard_evaluation(strategy: Strategy, data: Data, dataset: ImageDataset, spli
     return sharded, -(-count_examples(dataset, split) // data.batch_size)
 
 
+# Number of steps and collective operations that this process has begun or ended, and the time of the last one.
+events = [0, time.monotonic()]
+
+
+def count_event():
+    """Tells the `Watch` of this process that the training goes on."""
+    events[:] = [events[0] + 1, time.monotonic()]
+
+
 class Workers:
     """The processes of a strategy: several under `MultiWorkerMirroredStrategy` and with JAX, else only this one.
 
@@ -358,6 +368,7 @@ class Workers:
 
     def _gather(self, values: np.ndarray) -> np.ndarray:
         """The int32 array of each worker, one a row."""
+        count_event()
         if isinstance(self.strategy, JaxDevices):
             return self.strategy.gather(values)
         if not self.several:

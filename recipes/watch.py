@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from keras_vit.recipes.distributed import JaxDevices, Workers
+from keras_vit.recipes.distributed import JaxDevices, Workers, count_event, events
 from keras_vit.recipes.rendezvous import end_now, set_last_words
 
 PAUSE = 3.0  # seconds between two looks at the store
@@ -62,12 +62,11 @@ class Watch:
     """Context of the training of a recipe. With one process it only says when a tf.data service does not answer."""
 
     def __init__(self, workers: Workers, service: str | None = None):
-        global _blocks, _current
+        global _blocks
         _blocks += 1
-        _current = self
-        self.workers, self.service, self.events = workers, service, 0
-        self.last, self.ended = time.monotonic(), threading.Event()
+        self.workers, self.service, self.ended = workers, service, threading.Event()
         self.failure: str | None = None  # of another process
+        count_event()
         self.prefix = f"keras_vit/{_blocks}/"
         # On a slice of TPUs that JAX has found by itself there is no store: libtpu ends the others.
         self.store: Any = Store(workers) if len(workers.names) > 1 and _has_store(workers) else None
@@ -137,27 +136,26 @@ class Watch:
                 if self.store and (found := self.store.get(self._key("failure"), 2.0)):
                     self.store.set(self._key("heard", self.workers.index), "yes")
                     return self._end(self._cause(found, self._silent(5.0) if "lost\n" in found else []))
-                waited = time.monotonic() - self.last
+                waited = time.monotonic() - events[1]
                 if waited < WAITS:
                     said = 0.0
                 elif waited > 2 * said:
                     said = waited
-                    if notice := self._notice(waited):
-                        print(f"\n{notice}", file=sys.stderr, flush=True)
+                    print(f"\n{self._notice(waited)}", file=sys.stderr, flush=True)
         except ConnectionError:
             self._end(_gone(self.workers.names[:1]))
 
-    def _notice(self, waited):
+    def _notice(self, waited: float) -> str:
         """For whom, or for what, this process waits."""
         late = []
         if self.store:
-            events = self.events
-            self.store.set(self._key("waits", events, self.workers.index), "yes")
+            at = int(events[0])
+            self.store.set(self._key("waits", at, self.workers.index), "yes")
             self.ended.wait(MORE)
             others = [i for i in range(len(self.workers.names)) if i != self.workers.index]
             waited += MORE
             # Those that are not waiting in the same event, or in the next one, for this process.
-            late = [self.workers.names[i] for i in others if not any(self._waits(at, i) for at in (events, events + 1))]
+            late = [self.workers.names[i] for i in others if not (self._waits(at, i) or self._waits(at + 1, i))]
         if late:
             own = self.workers.names[self.workers.index]
             return _capital(f"{own} has waited for {', '.join(late)} for {waited:.0f} s.")
@@ -166,10 +164,10 @@ class Watch:
                 f"No step has ended for {waited:.0f} s. The batches come from the tf.data service {self.service}: "
                 "check that its dispatcher and workers run."
             )
-        return f"No step has ended for {waited:.0f} s in any process." if self.events else None
+        return f"No step has ended for {waited:.0f} s in any process: they compile, compute or wait for data."
 
-    def _waits(self, events, index) -> bool:
-        return self.store.get(self._key("waits", events, index)) is not None
+    def _waits(self, at, index) -> bool:
+        return self.store.get(self._key("waits", at, index)) is not None
 
     def _end(self, text: str):
         """Ends this process after another one: it has a grace time to raise by itself."""
@@ -180,18 +178,13 @@ class Watch:
             end_now(text)
 
 
-_current: Watch | None = None
-
-
 class Events(keras.callbacks.Callback):
     """Tells the watch of this process that a step begins or has ended."""
 
     async_safe = True  # Keras may call it in a thread other than that of the training
 
     def _count(self, batch, logs=None):
-        if _current:
-            _current.events += 1
-            _current.last = time.monotonic()
+        count_event()
 
     on_train_batch_begin = on_train_batch_end = on_test_batch_begin = on_test_batch_end = _count
 
