@@ -62,6 +62,7 @@ class Finetune:
 
     def run(self):
         """Trains, evaluates, exports, and prints what to do next."""
+        _check_one_process()
         name = os.path.basename(os.path.abspath(self.folder))  # of "." and "..", too
         if not (self.output or name):
             raise ValueError(f"The folder {self.folder} has no name for runs/NAME. Pass --output FOLDER.")
@@ -108,6 +109,15 @@ class Finetune:
         if self.weights:
             return self.weights, load(self.weights)
         return load_default(load, lambda model: OFFLINE_NOTE)
+
+
+def _check_one_process():
+    """Raises ValueError if the environment names several processes: the speed of one machine decides the settings."""
+    if names := [name for name in ("TF_CONFIG", "KERAS_DISTRIBUTION_NUM_PROCESSES") if os.environ.get(name)]:
+        raise ValueError(
+            f"keras-vit finetune trains in one process, but the environment has {' and '.join(names)}. Unset "
+            f"{'it' if len(names) == 1 else 'them'}; keras-vit train can train in several."
+        )
 
 
 def _check_no_export(output: Path):

@@ -7,6 +7,7 @@ over the batch, and so the gradients, are over all devices (`keras.distribution.
 import functools
 import json
 import os
+import time
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from typing import TypeAlias
@@ -14,16 +15,28 @@ from typing import TypeAlias
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from keras_vit.keras_internals import check_backend_trains
 from keras_vit.recipes.data import ImageDataset, count_examples, evaluation_batches
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.recipe import Data, Run
 from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.rendezvous import (
+    ended_by_signals,
+    listen,
+    saying_who_is_missing,
+    set_last_words,
+    start_all,
+    wait_for_workers,
+)
 
 # Keras's names: of the first process's address, the number of processes, and the number of this one.
 PROCESSES = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID")
 KINDS = ("tpu", "gpu", "cpu")  # the first that exists is used
+JOIN_SECONDS = Run.join_seconds
+TEXT_BYTES = 16384
+HEARTBEAT_SECONDS = 20  # after which JAX ends the others of a process that is gone; its own value is 100
 
 
 class JaxDevices:
@@ -50,16 +63,16 @@ class JaxDevices:
         """Nothing to enter: the distribution holds for the whole process."""
         return nullcontext()
 
-    def gather(self, value: int) -> list[int]:
-        """The value of every process; all of them must call this."""
+    def gather(self, values: np.ndarray) -> np.ndarray:
+        """The arrays of all processes, one a row; all of them must call this."""
         if self.processes == 1:
-            return [value]
+            return values[None]
         from jax.experimental import multihost_utils
 
-        return np.ravel(multihost_utils.process_allgather(np.array(value))).tolist()
+        return np.asarray(multihost_utils.process_allgather(values))
 
 
-def choose_devices(name: str) -> JaxDevices:
+def choose_devices(name: str, join_seconds: int = JOIN_SECONDS) -> JaxDevices:
     """The devices of a name of `run.strategy`, see `choose_strategy`; creates their distribution for the process.
 
     Args:
@@ -83,7 +96,7 @@ def choose_devices(name: str) -> JaxDevices:
                 {"run.strategy": name},
                 {"run.strategy": "auto"},
             )
-        _join()
+        _join(join_seconds)
     kinds = {"tpu": KINDS[:1], "mirrored": KINDS[1:]}.get(name, KINDS)
     device_names = next((names for kind in kinds if (names := _devices(kind))), None)
     if device_names is None:
@@ -122,15 +135,33 @@ def _devices(kind) -> list[str]:
         return []
 
 
-@functools.cache  # a process can join once
-def _join():
-    keras.distribution.initialize()
+def _join(join_seconds):
+    """As `keras.distribution.initialize`, which has none of the limits; recipes seed all random generators."""
+    import jax
+
+    if jax.distributed.is_initialized():  # a process can join once
+        return
+    addresses, count, index = (os.environ[variable] for variable in PROCESSES)
+    address = addresses.split(",")[0]
+    if index == "0":
+        listen(address).close()  # an error names the port
+    others = f"the others, which connect to {address}" if index == "0" else f"process 0 at {address}"
+    waits = f"rocess {index} of {count} is waiting for {others}."
+    set_last_words(f"After {join_seconds} s, p{waits} {start_all()}")
+    with ended_by_signals(), saying_who_is_missing(f"P{waits}"):
+        jax.distributed.initialize(
+            address,
+            int(count),
+            int(index),
+            initialization_timeout=join_seconds,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        )
 
 
 Strategy: TypeAlias = tf.distribute.Strategy | JaxDevices
 
 
-def choose_strategy(name: str) -> Strategy:
+def choose_strategy(name: str, join_seconds: int = JOIN_SECONDS) -> Strategy:
     """Returns the strategy of that name; create model, optimizer and metrics in its `scope()`.
 
     With Keras on JAX, the devices of that name, see `choose_devices`.
@@ -141,13 +172,15 @@ def choose_strategy(name: str) -> Strategy:
         name: "auto" (the TPU that TensorFlow finds or TPU_NAME names, else the workers of TF_CONFIG, else all GPUs,
             else the CPU), "tpu", "mirrored" (all GPUs of this machine, or all logical CPUs if it has none),
             "multi-worker", or "one-device" (the first GPU, else the CPU).
+        join_seconds: How long several processes wait for each other.
 
     Raises:
-        ValueError: Its hardware is missing or does not respond, or Keras's backend has no gradients.
+        ValueError: Its hardware is missing or does not respond, a process is missing, or its port is in use; or Keras's
+            backend has no gradients.
     """
     check_backend_trains()
     if keras.backend.backend() == "jax":
-        return choose_devices(name)
+        return choose_devices(name, join_seconds)
     if name == "auto":
         name = _detect()
     if name == "tpu":
@@ -155,7 +188,7 @@ def choose_strategy(name: str) -> Strategy:
     if name == "mirrored":
         return _mirrored_strategy()
     if name == "multi-worker":
-        return _multi_worker_strategy(os.environ.get("TF_CONFIG"))
+        return _multi_worker_strategy(os.environ.get("TF_CONFIG"), join_seconds)
     return tf.distribute.get_strategy()
 
 
@@ -207,16 +240,21 @@ def _mirrored_strategy():
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduce)
 
 
-@functools.cache  # a process can join once
-def _multi_worker_strategy(tf_config):
-    _check_workers(tf_config)
-    try:
-        return MultiWorkerStrategy()
-    except RuntimeError as error:
+_joined: dict = {}  # a process can join once
+
+
+def _multi_worker_strategy(tf_config, join_seconds):
+    if tf_config in _joined:
+        return _joined[tf_config]
+    addresses, index = _check_workers(tf_config)
+    if context.context()._context_handle is not None:  # TensorFlow's own error comes after the wait for the others
         raise ValueError(
             "Several workers must be set up before TensorFlow executes an operation. Call choose_strategy, or start "
             "the recipe, before creating models, tensors and datasets."
-        ) from error
+        )
+    wait_for_workers(addresses, index, join_seconds)
+    with ended_by_signals():
+        return _joined.setdefault(tf_config, MultiWorkerStrategy())
 
 
 class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
@@ -233,12 +271,17 @@ class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
         return super().reduce(reduce_op, value, axis=None if scalar else axis)
 
 
-def _check_workers(tf_config):
-    """Raises ValueError for an incomplete TF_CONFIG, with which TensorFlow would silently train on one worker."""
+def _check_workers(tf_config) -> tuple[list[str], int]:
+    """The addresses of all workers, the chief first, and the number of this one among them.
+
+    Raises ValueError for an incomplete TF_CONFIG, with which TensorFlow would silently train on one worker.
+    """
     try:
         config = json.loads(tf_config or "{}")
         cluster, task = config["cluster"], config["task"]
-        cluster[task["type"]][int(task["index"])]
+        own = cluster[task["type"]][int(task["index"])]
+        addresses = [address for job in ("chief", "master", "worker") for address in cluster.get(job, ())]
+        return addresses, addresses.index(own)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError(
             "Several workers require the environment variable TF_CONFIG on every worker, such as "
@@ -274,45 +317,62 @@ def shard_evaluation(strategy: Strategy, data: Data, dataset: ImageDataset, spli
     return sharded, -(-count_examples(dataset, split) // data.batch_size)
 
 
+# Number of steps and collective operations that this process has begun or ended, and the time of the last one.
+events = [0, time.monotonic()]
+
+
+def count_event():
+    """Tells the `Watch` of this process that the training goes on."""
+    events[:] = [events[0] + 1, time.monotonic()]
+
+
 class Workers:
     """The processes of a strategy: several under `MultiWorkerMirroredStrategy` and with JAX, else only this one.
 
-    All workers must call `any` and `check_equal` at the same points, as these are collective operations.
+    All workers must call `any`, `gather_text` and `check_equal` at the same points: these are collective operations.
+
+    Attributes:
+        index, names: Number of this process, and the names of all for messages.
     """
 
     def __init__(self, strategy: Strategy):
         self.strategy = strategy
+        self.index, self.names = 0, ["process 0"]
         if isinstance(strategy, JaxDevices):
-            self.several, self.chief = strategy.processes > 1, strategy.process == 0
-            return
-        self.several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-        self.chief = not self.several or is_chief(strategy.cluster_resolver)
+            self.index, self.names = strategy.process, [f"process {i}" for i in range(strategy.processes)]
+        elif isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            addresses, self.index = _check_workers(os.environ.get("TF_CONFIG"))
+            self.names = [f"worker {i} at {address}" for i, address in enumerate(addresses)]
+        self.several, self.chief = len(self.names) > 1, self.index == 0
 
     def any(self, value: bool) -> bool:
         """Whether the value is true on any worker."""
-        return any(self._gather(int(value)))
+        return bool(self._gather(np.array(value, "int32")).any())
 
     def check_equal(self, step: int, folder: str):
         """Raises ValueError if the workers would resume from different steps."""
-        steps = self._gather(step)
+        steps = self._gather(np.array(step, "int32")).tolist()
         if len(set(steps)) > 1:
             raise ValueError(
                 f"The workers found checkpoints of different steps in {folder}: {sorted(set(steps))}. All workers need "
                 "the same folder: use a shared disk or a bucket."
             )
 
-    def _gather(self, value: int) -> list[int]:
-        """The value of each replica of each worker."""
+    def gather_text(self, text: str) -> list[str]:
+        """The text of every worker."""
+        encoded = np.frombuffer(text.encode(), "uint8").astype("int32")  # zeros are not part of UTF-8 texts
+        longest = int(self._gather(np.array(len(encoded), "int32")).max())
+        size = -(-longest // TEXT_BYTES) * TEXT_BYTES  # few sizes, since each is traced
+        rows = self._gather(np.pad(encoded, (0, size - len(encoded))))
+        return [bytes(row[row > 0].astype("uint8")).decode() for row in rows]
+
+    def _gather(self, values: np.ndarray) -> np.ndarray:
+        """The int32 array of each worker, one a row."""
+        count_event()
         if isinstance(self.strategy, JaxDevices):
-            return self.strategy.gather(value)
+            return self.strategy.gather(values)
         if not self.several:
-            return [value]
-        local = self.strategy.experimental_distribute_values_from_function(lambda _: tf.constant([value], tf.int64))
-        return [int(one) for one in self.strategy.gather(local, axis=0)]
-
-
-def is_chief(resolver) -> bool:
-    """Whether this process is the chief according to a cluster resolver, such as `TFConfigClusterResolver`."""
-    jobs = resolver.cluster_spec().jobs
-    first = next((job for job in ("chief", "master") if job in jobs), "worker")
-    return not jobs or (resolver.task_type == first and not resolver.task_id)
+            return values[None]
+        local = self.strategy.experimental_distribute_values_from_function(lambda _: tf.constant(values[None]))
+        rows = self.strategy.gather(local, axis=0).numpy()
+        return rows[:: len(rows) // len(self.names)]  # one of the replicas of each worker

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
-from keras_vit.recipes.checkpoints.run_identity import locked_folder
+from keras_vit.recipes.checkpoints.run_identity import check_same_data, locked_folder
 from keras_vit.recipes.data import (
     ImageDataset,
     count_examples,
@@ -160,8 +160,10 @@ def _prepare(recipe, strategy):
     """Prepares the folder, frees models that nothing refers to, opens the dataset and seeds all random generators."""
     for _ in range(2):  # a model refers to itself; without it `release_gradients` frees its weights and moments
         gc.collect()
+    workers = Workers(strategy)
     if recipe.run.folder is not None:
-        prepare_run_folder(recipe, Workers(strategy).chief)
+        prepare_run_folder(recipe, workers.chief)
     dataset = open_dataset(recipe.data)
+    check_same_data(recipe, dataset, workers)
     keras.utils.set_random_seed(recipe.run.seed)
     return dataset

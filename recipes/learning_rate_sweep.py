@@ -84,6 +84,7 @@ def sweep(plan: Sweep) -> dict:
         FloatingPointError: All learning rates diverged, or a final run did.
     """
     from keras_vit.recipes.checkpoints.run_folder import required_folder
+    from keras_vit.recipes.distributed import Workers, choose_strategy
     from keras_vit.recipes.remote_files import write_file
 
     folder = required_folder(plan.recipe)
@@ -112,7 +113,8 @@ def sweep(plan: Sweep) -> dict:
         "mean": float(np.mean(values)),
         "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0,
     }
-    write_file(os.path.join(folder, "sweep.json"), json.dumps(result, indent=2) + "\n")
+    if Workers(choose_strategy(plan.recipe.run.strategy, plan.recipe.run.join_seconds)).chief:
+        write_file(os.path.join(folder, "sweep.json"), json.dumps(result, indent=2) + "\n")
     return result
 
 

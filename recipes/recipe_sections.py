@@ -314,6 +314,7 @@ class Run(Checked):
         restore_best_weights: The result has the weights of the best validation instead of the last ones.
         monitor: Metric of validations that decides which is best: the lowest "loss" or the highest "top1".
         tensorboard: Write scalars and images for TensorBoard into the folder.
+        join_seconds: With several processes: how long one waits for the others to start.
     """
 
     place: ClassVar[str] = "run."
@@ -333,6 +334,7 @@ class Run(Checked):
     restore_best_weights: bool = False
     monitor: Literal["loss", "top1"] = "loss"
     tensorboard: bool = False
+    join_seconds: int = 600
 
     @property
     def chooses_weights(self) -> bool:

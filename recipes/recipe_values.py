@@ -74,6 +74,7 @@ RANGES = {
     "run.checkpoint_steps": AT_LEAST_1,
     "run.keep_checkpoints": AT_LEAST_1,
     "run.max_nonfinite_steps": AT_LEAST_1,
+    "run.join_seconds": AT_LEAST_1,
     "run.early_stopping_patience": AT_LEAST_1,
     "corrupted_fraction": POSITIVE_FRACTION,
     "masked_fraction": FRACTION,

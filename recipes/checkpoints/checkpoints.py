@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import threading
 from contextlib import suppress
 
 import keras
@@ -14,11 +13,11 @@ from keras import ops
 from keras_vit.atomic_write import literal_folder
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.run_identity import RunIdentity
+from keras_vit.recipes.checkpoints.stop_signals import StopSignals
 from keras_vit.recipes.distributed import Workers, strategy_of
 from keras_vit.recipes.remote_files import error_summary
+from keras_vit.recipes.watch import TERMINATED
 
-# Exit status after SIGTERM and a saved checkpoint: EX_TEMPFAIL of sysexits.h, "try again later".
-TERMINATED = 75
 # Errors that are not the fault of one file: older checkpoints could not be read either.
 UNREACHABLE = (
     tf.errors.UnavailableError,
@@ -223,69 +222,3 @@ class Checkpoints(keras.callbacks.Callback):
         for name in list_folder(self.folder):
             if re.match(r"step-\d+_temp", name):
                 tf.io.gfile.rmtree(os.path.join(self.folder, name))
-
-
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)  # SIGHUP: the terminal or connection has gone
-END = b"\0"  # in the pipe of signals' numbers, of which none is 0
-
-
-class StopSignals:
-    """Handlers of SIGTERM, SIGHUP and Ctrl-C that only remember the signal; a second Ctrl-C ends at once, as usual.
-
-    Python calls handlers after an execution of several steps, which may take long. What Ctrl-C does is printed before,
-    by a thread that the system wakes at the signal.
-    """
-
-    def __init__(self):
-        self.received: signal.Signals | None = None
-        self.previous: dict[signal.Signals, object] = {}
-
-    def install(self, steps_per_execution: int = 1):
-        """Sets the handlers, if this is the main thread: Python allows no other."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        self.release()
-        self.received = None
-        steps = "step" if steps_per_execution == 1 else f"{steps_per_execution:,} steps"
-        notice = f"\nStopping after the current {steps}, with a checkpoint. Press Ctrl-C again to end without it.\n"
-        self.interrupts = 0
-        source, self.wakeup = os.pipe()
-        os.set_blocking(self.wakeup, False)
-        self.previous_wakeup = signal.set_wakeup_fd(self.wakeup, warn_on_full_buffer=False)
-        self.thread = threading.Thread(target=self._announce, args=(source, notice), daemon=True)
-        self.thread.start()
-        for number in SIGNALS:
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it
-                self.previous[number] = signal.signal(number, self._receive)
-
-    def release(self):
-        """Restores the previous handlers."""
-        if not self.previous:
-            return
-        signal.set_wakeup_fd(self.previous_wakeup)
-        os.write(self.wakeup, END)  # a forked process may have a copy of the pipe, so closing it is not enough
-        self.thread.join()
-        os.close(self.wakeup)
-        previous, self.previous = self.previous, {}
-        for number, handler in previous.items():  # last, so that a signal in between is only remembered
-            signal.signal(number, handler)
-
-    def _announce(self, source, notice):
-        """Prints the notice at the first Ctrl-C; the system writes the number of each signal to `source`."""
-        while (number := os.read(source, 1)) != END:
-            if number[0] == signal.SIGINT:
-                self.interrupts += 1
-                if self.interrupts == 1:
-                    _print(notice)
-        os.close(source)
-
-    def _receive(self, number, _):
-        # Python calls a handler once for two signals during the same execution.
-        if number == signal.SIGINT and (self.received == signal.SIGINT or self.interrupts > 1):
-            raise KeyboardInterrupt
-        self.received = signal.Signals(number)
-
-
-def _print(notice: str):
-    with suppress(OSError):  # a closed standard error, such as that of a pipe which Ctrl-C has ended, too
-        os.write(2, notice.encode())  # print() may be waiting for the main thread

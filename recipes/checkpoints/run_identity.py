@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference
+from keras_vit.recipes.agreement import check_equal, check_same_recipe
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.data.model_classes import MOST_READ
@@ -25,6 +26,7 @@ from keras_vit.recipes.recipe_checks import check_plan
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.checks import check_recipe, count_images
+from keras_vit.recipes.watch import Watch
 
 RUN = "run.json"
 VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`
@@ -124,6 +126,14 @@ def check_unchanged(recipe: Recipe, dataset: ImageDataset):
         now.check_data(began, folder)
 
 
+def check_same_data(recipe: Recipe, dataset: ImageDataset, workers: Workers):
+    """Raises ValueError in all processes unless all read the same data; it compares what a `RunIdentity` has."""
+    if workers.several:
+        classes = {"the number of classes": len(dataset.class_names), "the classes": dataset.class_names}
+        images, files = count_images(recipe, dataset), _hash_of_files(recipe, dataset)[:16]
+        check_equal({**classes, "the images of each split": images, "the files (SHA-256)": files}, workers)
+
+
 def _hash_of_files(recipe, dataset) -> str:
     """See `RunIdentity.files`."""
     folder = os.path.expanduser(dataset.name.partition(":")[2])
@@ -177,10 +187,16 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 @contextmanager
 def locked_folder(recipe: Recipe, start=None):
     """Checks a recipe, then locks the run's folder for as long as the block runs; yields the strategy."""
-    strategy = choose_strategy(recipe.run.strategy)  # first, since workers can join only before any operation
-    check_all(lambda: check_plan(recipe, getattr(start, "patch_size", None)), lambda: check_recipe(recipe, strategy))
-    with run_lock(recipe.run.folder, Workers(strategy)):
-        yield strategy
+    # First, since workers can join only before any operation.
+    strategy = choose_strategy(recipe.run.strategy, recipe.run.join_seconds)
+    workers = Workers(strategy)
+    with Watch(workers, recipe.data.service):
+        check_same_recipe(recipe, workers)
+        check_all(
+            lambda: check_plan(recipe, getattr(start, "patch_size", None)), lambda: check_recipe(recipe, strategy)
+        )
+        with run_lock(recipe.run.folder, workers):
+            yield strategy
 
 
 @contextmanager

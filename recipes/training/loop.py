@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.progress import keras_verbosity
+from keras_vit.recipes.agreement import check_same_weights
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_identity import begin_run
 from keras_vit.recipes.data import ImageDataset
@@ -30,6 +31,7 @@ from keras_vit.recipes.training.callbacks import (
 from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
 from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar
 from keras_vit.recipes.training.summary import describe_run
+from keras_vit.recipes.watch import Events
 
 History = dict[str, list[float]]
 
@@ -57,6 +59,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
         more = {"best": best.variables} if best else {}
         checkpoints = Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity, more)
         start_step = checkpoints.restore(model)
+    check_same_weights(model, workers)
     offset_replica_seeds(model)
     validation = _validation(strategy, recipe, dataset)
     own = [*([best] if best else []), *([OneTraining(callbacks, total_steps)] if callbacks else [])]
@@ -155,6 +158,7 @@ def training_callbacks(
     # Weights are swapped back before any other callback sees the end of an evaluation; a run is stopped before its
     # checkpoint is saved; logs are complete before they are written, and written before the checkpoint.
     return [
+        Events(),
         EvaluateWithEMA(),
         NonfiniteSteps(recipe.run.max_nonfinite_steps, checkpoints),
         *_logs(recipe, model, dataset, total_steps),

@@ -1,6 +1,7 @@
 """Errors of TensorFlow, HDF5, disks and memory, made by the faults themselves, become one sentence."""
 
 import json
+import socket
 import sys
 import tempfile
 
@@ -8,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.data.experimental import service
 
 from keras_vit.atomic_write import naming_full_disk
 from keras_vit.recipes import configs
@@ -73,6 +75,26 @@ FAULTS = [
     (deep_nesting, "nested too deeply"),
     (lambda folder: tf.io.read_file(str(folder / "none")), "none; No such file or directory"),
 ]
+
+
+@pytest.mark.slow
+def test_a_restarted_dispatcher_has_lost_its_state():
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    config = service.DispatcherConfig(port=port)
+    dispatcher = service.DispatchServer(config)
+    worker = service.WorkerServer(service.WorkerConfig(f"localhost:{port}", heartbeat_interval_ms=100))
+    numbers = tf.data.Dataset.range(10**9).apply(service.distribute("distributed_epoch", dispatcher.target))
+    iterator = iter(numbers)
+    next(iterator)
+    dispatcher._stop()
+    del dispatcher
+    dispatcher = service.DispatchServer(config)
+    with pytest.raises(tf.errors.NotFoundError) as raised:
+        while True:
+            next(iterator)
+    assert error_sentence(raised.value).endswith("start its dispatcher and workers anew, then resume.")
+    del iterator, worker, dispatcher
 
 
 @pytest.mark.parametrize("fault,words", FAULTS)

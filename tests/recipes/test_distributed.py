@@ -1,12 +1,12 @@
 import json
 import socket
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from keras_vit.recipes import distributed
-from keras_vit.recipes.distributed import Workers, choose_strategy, is_chief
+from keras_vit.recipes.distributed import Workers, choose_strategy
 
 
 @pytest.fixture(autouse=True)
@@ -95,25 +95,24 @@ def test_tpu_is_initialized_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "jobs,task_type,task_id,chief",
+    "cluster,task,index",
     [
-        ([], None, None, True),
-        (["worker"], "worker", 0, True),
-        (["worker"], "worker", 1, False),
-        (["chief", "worker"], "worker", 0, False),
-        (["chief", "worker"], "chief", 0, True),
+        ({"worker": ["a:1", "b:1"]}, ("worker", 1), 1),
+        ({"worker": ["a:1", "b:1"], "chief": ["c:1"]}, ("worker", 0), 1),
+        ({"worker": ["a:1", "b:1"], "chief": ["c:1"]}, ("chief", 0), 0),
     ],
 )
-def test_is_chief(jobs, task_type, task_id, chief):
-    spec = tf.train.ClusterSpec({job: ["localhost:1", "localhost:2"] for job in jobs})
-    resolver = SimpleNamespace(cluster_spec=lambda: spec, task_type=task_type, task_id=task_id)
-    assert is_chief(resolver) is chief
+def test_the_number_of_a_worker(cluster, task, index):
+    config = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
+    addresses, number = distributed._check_workers(json.dumps(config))
+    assert number == index and len(addresses) == sum(map(len, cluster.values()))
 
 
 def test_one_process_and_workers_with_different_folders(monkeypatch):
     workers = Workers(tf.distribute.get_strategy())
     assert workers.chief and workers.any(True) and not workers.any(False)
     workers.check_equal(3, "folder")
-    monkeypatch.setattr(workers, "_gather", lambda value: [value, 0])
+    assert workers.gather_text("ä") == ["ä"]
+    monkeypatch.setattr(workers, "_gather", lambda value: np.array([value, 0]))
     with pytest.raises(ValueError, match=r"different steps in /local: \[0, 8\]"):
         workers.check_equal(8, "/local")

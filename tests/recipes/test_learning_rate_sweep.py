@@ -1,9 +1,10 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from keras_vit.recipes import run_recipe
+from keras_vit.recipes import distributed, run_recipe
 from keras_vit.recipes.learning_rate_sweep import Sweep, markdown_table, sweep, tuning_and_held_out
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.recipe_file import write_recipe
@@ -45,6 +46,11 @@ def test_best_learning_rate_is_trained_on_all_images(plan, runs, tmp_path):
     assert json.loads((tmp_path / "sweep.json").read_text())["learning_rate"] == 0.01
     single = sweep(replace(plan, seeds=(1,)))
     assert single["test"] == {1: single["mean"]} and single["std"] == 0.0 and "±" not in markdown_table(single)
+
+
+def test_only_the_chief_writes_the_table(plan, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(distributed, "Workers", lambda strategy: SimpleNamespace(chief=False))
+    assert sweep(plan)["learning_rate"] == 0.01 and not (tmp_path / "sweep.json").exists()
 
 
 def test_finished_runs_are_not_repeated(plan, runs, tmp_path):

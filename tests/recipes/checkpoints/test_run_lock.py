@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -50,7 +51,9 @@ def test_folder_of_a_living_process_is_left_alone_and_of_a_killed_one_is_locked(
 def test_all_workers_end_if_the_chief_cannot_lock(tmp_path, holder, monkeypatch, chief):
     workers = Workers(tf.distribute.get_strategy())
     workers.chief = chief
-    monkeypatch.setattr(workers, "_gather", lambda value: [value, 1])  # the other worker has failed, or this one has
+    monkeypatch.setattr(
+        workers, "_gather", lambda value: np.array([value, 1])
+    )  # the other worker has failed, or this one has
     with pytest.raises(OSError, match="4242" if chief else "chief worker"):
         with run_lock(str(tmp_path), workers):
             pass

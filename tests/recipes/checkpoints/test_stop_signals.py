@@ -10,8 +10,10 @@ import keras
 import pytest
 from checkpointed_training import assert_variables, at, batches, build, fit, steps
 
-from keras_vit.recipes.checkpoints import checkpoints
-from keras_vit.recipes.checkpoints.checkpoints import TERMINATED, Checkpoints, StopSignals
+from keras_vit.recipes.checkpoints import stop_signals
+from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
+from keras_vit.recipes.checkpoints.stop_signals import StopSignals
+from keras_vit.recipes.watch import TERMINATED
 
 
 def terminate():
@@ -73,7 +75,7 @@ def test_second_ctrl_c_ends_at_once(tmp_path):
 def test_ctrl_c_is_answered_while_tensorflow_computes(monkeypatch):
     """Python calls the handler only after that, and once for both signals."""
     printed = []
-    monkeypatch.setattr(checkpoints, "_print", lambda notice: printed.append((notice, time.monotonic())))
+    monkeypatch.setattr(stop_signals, "_print", lambda notice: printed.append((notice, time.monotonic())))
     signals = StopSignals()
     signals.install(steps_per_execution=10)
     try:
