@@ -42,7 +42,8 @@ class Export:
     Args:
         formats: Files of TFLite: "float32", "float16", "dynamic-int8", "int4-weights", "mixed-int8", "int8", "int16x8".
             "saved-model". "onnx", in half precision "onnx-float16", with uint8 pixels as input "onnx-pixels". "web": a
-            page with a .tflite file of its own, "float16" if that and not "dynamic-int8" is requested.
+            page with a .tflite file of its own, in the first requested format of "dynamic-int8" and "float16", else
+            "dynamic-int8".
         calibration_split: Split of the calibration images.
         calibration_images: Number of calibration images, sampled from the first 5,000 of the split.
         check_images: Largest number of images for the comparison with Keras, the first ones of the split.

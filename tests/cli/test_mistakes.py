@@ -14,7 +14,7 @@ MISTAKES = [
     ("sweep finetune-pets --recipe.run.seed 1 --recipe.optimizer.lr 1", "Use --recipe.optimizer.learning-rate"),
     ("train --run.folder stopped --run.resume", "keras-vit train stopped --run.folder stopped --run.resume"),
     # Words of other commands and programs.
-    ("clasify photos", "Did you mean classify?"),
+    ("finetuning photos", "Did you mean finetune?"),
     ("train cifar10-10ep --dataset folder:photos", "--dataset. Use --data.dataset DATASET"),
     ("train cifar10-10ep --image-size 48", "--image-size. Use --data.image-size N"),
     ("train cifar10-10ep --batch-size=48", "--batch-size. Use --data.batch-size N"),

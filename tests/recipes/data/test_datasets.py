@@ -130,6 +130,7 @@ def test_unknown_names_raise(tmp_path, monkeypatch):
 def builder(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     builder = SimpleNamespace(name="toy", data_dir_root=tmp_path, data_dir=str(tmp_path / "toy"), prepared=0)
+    builder.info = SimpleNamespace(download_size=0)
     builder.data_path, builder.MANUAL_DOWNLOAD_INSTRUCTIONS = tmp_path / "toy", None
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
