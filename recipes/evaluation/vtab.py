@@ -51,9 +51,9 @@ def run_vtab(
         mean, std: Of the pixels that the weights were trained on.
 
     Raises:
-        ValueError: A task is unknown, `folder` is a file, or it contains runs of other weights.
+        ValueError: A task is unknown, `folder` is a file, or it contains runs of other weights; or, at the end, tasks
+            failed: vtab.json has the others.
         OSError: The weights or a dataset cannot be found. Datasets and the above are checked before the first run.
-        RuntimeError: Tasks failed; vtab.json has the others.
     """
     if unknown := set(tasks) - set(TASKS):
         raise ValueError(f"No task {', '.join(sorted(unknown))} in VTAB. Tasks: {', '.join(TASKS)}")
@@ -78,7 +78,7 @@ def run_vtab(
     write_file(folder / "vtab.json", json.dumps(content, indent=2) + "\n")
     if failed:
         errors = "; ".join(f"{task}: {error}" for task, error in failed.items())
-        raise RuntimeError(f"{len(failed)} of {len(recipes)} tasks failed. The same call runs only these. {errors}")
+        raise ValueError(f"{len(failed)} of {len(recipes)} tasks failed. The same call runs only these. {errors}")
     return result
 
 
