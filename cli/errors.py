@@ -33,7 +33,7 @@ TENSORFLOW = {
     "AbortedError": "Another worker ended: start all of them again.",
     "CancelledError": "Another worker ended: start all of them again.",
 }
-RESTARTED = "The tf.data service has lost its state: start its dispatcher and workers anew, then resume."
+RESTARTED = "The tf.data service has lost its state: restart its dispatcher and workers, then resume."
 # Lines of TensorFlow's messages that name operations, stack frames or the number of errors.
 NOISE = re.compile(r"\s*($|File |Graph execution error|Detected at node|<stack traces|\[\[|\d+ root error|---)")
 # Before what happened: the number of an error, operations, a step of tf.data.

@@ -146,9 +146,9 @@ def _join(join_seconds):
     if index == "0":
         listen(address).close()  # an error names the port
     others = f"the others, which connect to {address}" if index == "0" else f"process 0 at {address}"
-    waits = f"rocess {index} of {count} is waiting for {others}."
-    set_last_words(f"After {join_seconds} s, p{waits} {start_all()}")
-    with ended_by_signals(), saying_who_is_missing(f"P{waits}"):
+    waits = f"Process {index} of {count} is waiting for {others}."
+    set_last_words(f"{waits} It has waited for {join_seconds} s. {start_all()}")
+    with ended_by_signals(), saying_who_is_missing(waits):
         jax.distributed.initialize(
             address,
             int(count),

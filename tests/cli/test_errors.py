@@ -93,7 +93,7 @@ def test_a_restarted_dispatcher_has_lost_its_state():
     with pytest.raises(tf.errors.NotFoundError) as raised:
         while True:
             next(iterator)
-    assert error_sentence(raised.value).endswith("start its dispatcher and workers anew, then resume.")
+    assert error_sentence(raised.value).endswith("restart its dispatcher and workers, then resume.")
     del iterator, worker, dispatcher
 
 
