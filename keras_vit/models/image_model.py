@@ -13,12 +13,12 @@ from keras import ops
 from keras_vit.classification import check_takes_logits, classify
 from keras_vit.keras_internals import (
     all_layers,
-    check_backend_trains,
     inside_lambda,
     is_quantized,
     of_size,
     release_gradients,
 )
+from keras_vit.models.pixel_checks import ChecksPixels
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.other_words import with_other_words
 from keras_vit.pixel_range import expected_range, scaled
@@ -68,7 +68,7 @@ class PreprocessingLayer(keras.layers.Layer):
 
 
 @with_other_words
-class ImageModel(keras.Model):
+class ImageModel(ChecksPixels):
     """A model of images with a linear head, built from a configuration.
 
     Input: (B, H, W, 3) float, see `preprocess`. Output: logits (B, num_classes), float32 also under mixed precision;
@@ -112,11 +112,6 @@ class ImageModel(keras.Model):
         if self.num_classes and type(self).__module__.startswith("keras_vit."):  # a subclass may return probabilities
             check_takes_logits(loss, [metrics, weighted_metrics], self.num_classes)
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
-
-    def fit(self, *args, **kwargs):
-        """As Keras's; raises a ValueError on torch and NumPy, where models have outputs but no gradients."""
-        check_backend_trains()
-        return super().fit(*args, **kwargs)
 
     def compile_from_config(self, config):
         """As Keras's, which leaves models with a `compile` of their own uncompiled."""
