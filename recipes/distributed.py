@@ -15,7 +15,6 @@ from typing import TypeAlias
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from keras_vit.keras_internals import check_backend_trains
 from keras_vit.recipes.data import ImageDataset, count_examples, evaluation_batches
@@ -30,6 +29,7 @@ from keras_vit.recipes.rendezvous import (
     start_all,
     wait_for_workers,
 )
+from keras_vit.recipes.training.keras_internals import tensorflow_has_started
 
 # Keras's names: of the first process's address, the number of processes, and the number of this one.
 PROCESSES = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID")
@@ -247,7 +247,7 @@ def _multi_worker_strategy(tf_config, join_seconds):
     if tf_config in _joined:
         return _joined[tf_config]
     addresses, index = _check_workers(tf_config)
-    if context.context()._context_handle is not None:  # TensorFlow's own error comes after the wait for the others
+    if tensorflow_has_started():  # its own error comes after the wait for the others
         raise ValueError(
             "Several workers must be set up before TensorFlow executes an operation. Call choose_strategy, or start "
             "the recipe, before creating models, tensors and datasets."

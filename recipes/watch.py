@@ -13,10 +13,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from keras_vit.recipes.distributed import JaxDevices, Workers, count_event, events
 from keras_vit.recipes.rendezvous import end_now, set_last_words
+from keras_vit.recipes.training.keras_internals import key_value_store
 
 PAUSE = 3.0  # seconds between two looks at the store
 WAITS, MORE = 20.0, 10.0  # seconds without a step, and then until the others, too, must have waited: 30 in all
@@ -31,14 +31,8 @@ _blocks = 0  # of this process, which are the same in all
 class Store:
     """The key-value store. Its functions raise ConnectionError once the first process is gone."""
 
-    def __init__(self, workers: Workers):
-        if isinstance(workers.strategy, JaxDevices):
-            from jax._src.distributed import global_state
-
-            client: Any = global_state.client
-            self._set, self._get = client.key_value_set, client.blocking_key_value_get
-        else:
-            self._set, self._get = context.context().set_config_key_value, context.context().get_config_key_value
+    def __init__(self, functions):
+        self._set, self._get = functions
 
     def set(self, key: str, value: str):
         """Sets a key, unless it has a value."""
@@ -69,7 +63,9 @@ class Watch:
         count_event()
         self.prefix = f"keras_vit/{_blocks}/"
         # On a slice of TPUs that JAX has found by itself there is no store: libtpu ends the others.
-        self.store: Any = Store(workers) if len(workers.names) > 1 and _has_store(workers) else None
+        several = len(workers.names) > 1
+        functions = key_value_store(isinstance(workers.strategy, JaxDevices)) if several else None
+        self.store: Any = Store(functions) if functions else None
 
     def __enter__(self):
         self.thread = threading.Thread(target=self._watch, daemon=True)
@@ -187,14 +183,6 @@ class Events(keras.callbacks.Callback):
         count_event()
 
     on_train_batch_begin = on_train_batch_end = on_test_batch_begin = on_test_batch_end = _count
-
-
-def _has_store(workers):
-    if not isinstance(workers.strategy, JaxDevices):
-        return True
-    from jax._src.distributed import global_state
-
-    return global_state.client is not None
 
 
 def _leave_without_barrier():

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 import keras
 import tensorflow as tf
 from keras import ops
+from tensorflow.python.eager import context
 
 
 @contextmanager
@@ -208,3 +209,21 @@ class ChosenMatrices(keras.optimizers.Muon):
 
     def _should_use_adamw(self, variable):
         return not self.is_orthogonalized(variable)
+
+
+def tensorflow_has_started() -> bool:
+    """Whether TensorFlow has executed an operation, after which workers can no longer be joined."""
+    return context.context()._context_handle is not None
+
+
+def key_value_store(with_jax: bool) -> tuple[Callable, Callable] | None:
+    """`set(key, value)` and `get(key, milliseconds)` of the coordination service of several processes.
+
+    None on a slice of TPUs that JAX has found by itself.
+    """
+    if not with_jax:
+        return context.context().set_config_key_value, context.context().get_config_key_value
+    from jax._src.distributed import global_state
+
+    client = global_state.client
+    return client and (client.key_value_set, client.blocking_key_value_get)

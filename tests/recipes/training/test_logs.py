@@ -188,7 +188,7 @@ def masked_patch(data_dir, tmp_path):
 
 def logging_callbacks(recipe, model, dataset, total_steps):
     """Those of `training_callbacks` that log, without the bar: EMA and nonfinite steps require our optimizers."""
-    return training_callbacks(recipe, model, dataset, total_steps)[2:-1]
+    return training_callbacks(recipe, model, dataset, total_steps)[3:-1]
 
 
 def pretrained(recipe, toy, pixels):
