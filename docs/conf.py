@@ -9,7 +9,7 @@ from sphinx.util.inspect import stringify_signature
 project = "keras_vit"
 author = "The keras_vit authors"
 copyright = "The keras_vit authors"
-version = release = version_of("keras_vit")
+version = release = version_of("vit-for-keras")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 highlight_language = "sh"  # indented blocks are commands
