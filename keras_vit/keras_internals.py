@@ -144,7 +144,10 @@ def call_of(model, layer) -> tuple:
     depths = getattr(graph, "_nodes_by_depth", {}).values()
     nodes = [node for nodes in depths for node in nodes if node.operation is layer]
     if len(nodes) != 1 or len(graph.inputs) != 1 or len(graph.outputs) != 1 or len(nodes[0].input_tensors) != 1:
-        raise ValueError(f"{model.name} is no graph of one input and one output that calls {layer.name} once")
+        raise ValueError(
+            f"Expected a built Sequential or functional model with one input and one output that calls {layer.name} "
+            f"once. Received: {model.name}."
+        )
     return graph, nodes[0].input_tensors[0], nodes[0].output_tensors[0]
 
 

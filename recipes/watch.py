@@ -21,6 +21,7 @@ from keras_vit.recipes.training.keras_internals import key_value_store
 PAUSE = 3.0  # seconds between two looks at the store
 WAITS, MORE = 20.0, 10.0  # seconds without a step, and then until the others, too, must have waited: 30 in all
 ANSWERS = 8.0  # how long a process that fails waits until all others know
+LAG = 60.0  # how long the first process waits for others that write their files, after a good run
 GRACE = 15.0  # how long the others may take to end by themselves
 TERMINATED = 75  # exit status after SIGTERM and a saved checkpoint, of all processes: EX_TEMPFAIL, "try again later"
 LOST = re.compile("gloo|nccl|collective|coordination|connection (reset|closed|refused)|socket closed|peer", re.I)
@@ -81,12 +82,25 @@ class Watch:
         if self.thread.is_alive():
             self.thread.join()
         stopped = isinstance(error, SystemExit) and error.code == TERMINATED
+        if self.store and error is None:
+            self._leave_together()
         if error is None or stopped or not self.store or (isinstance(error, KeyboardInterrupt) and error.args):
             return
         lost = _is_lost(error)
         text = self.failure or self._tell(error, lost)
         if lost and text:
             raise ConnectionError(text) from error
+
+    def _leave_together(self):
+        """The first process, which serves the store, waits after a good run until the others have ended theirs."""
+        try:
+            self.store.set(self._key("done", self.workers.index), "yes")
+            end, others = time.monotonic() + LAG, range(1, len(self.workers.names)) if self.workers.chief else ()
+            for index in others:
+                while self.store.get(self._key("done", index)) is None and time.monotonic() < end:
+                    pass  # `get` waits for a second
+        except ConnectionError:
+            pass  # its own run is complete
 
     def _tell(self, error, lost: bool) -> str | None:
         """Tells the others that this process ends, and waits until they know; returns what ended it, if it was lost."""

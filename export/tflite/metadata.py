@@ -131,10 +131,11 @@ class DescribedFile:
             lines.append(f"  signature      {key or '(unnamed)'}")
             lines += [f"    input        {tensor}" for tensor in signature.inputs]
             lines += [f"    output       {tensor}" for tensor in signature.outputs]
-        mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (about.mean, about.std))
         if about != UNDESCRIBED:
-            color = "gray" if len(about.mean) == 1 else "RGB"
-            lines.append(f"  pixels         {color} in [0, 255]; the app feeds (pixel - [{mean}]) / [{std}]")
+            first = next(iter(self.signatures.values())).inputs[0]
+            mean, std = (", ".join(f"{value:.6g}" for value in values) for values in (about.mean, about.std))
+            scaling = f"; the app feeds (pixel - [{mean}]) / [{std}]" if any(about.mean) or {*about.std} != {1} else ""
+            lines.append(f"  pixels         {'RGB' if first.shape[-1] == 3 else 'gray'} in [0, 255]{scaling}")
         if about.class_names is None:
             lines.append("  class names    none")
         else:

@@ -11,6 +11,7 @@ from keras_vit.keras_internals import all_layers, call_of
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.models.config import check_num_classes
 from keras_vit.models.image_model import ImageModel, linear_head
+from keras_vit.pixel_range import scaled_range
 from keras_vit.preprocessing import NAMED, Preprocessing
 
 ANY_SIZE = "build the backbone with input_shape=(None, None, 3)"
@@ -79,8 +80,7 @@ class ImageClassifier(ImageModel):
                 f"{', '.join(map(repr, NAMED))} or fields of keras_vit.Preprocessing; see docs/other_models.md."
             )
         backbone, kwargs["dtype"] = _of_policy(backbone, kwargs.get("dtype"))
-        shape: tuple = getattr(backbone, "input_shape", (None,) * 4)
-        size = shape[1:3]
+        size = _input_size(backbone, config.preprocessing)
         if None not in size:
             if config.image_size not in (None, size):
                 raise ValueError(
@@ -108,19 +108,26 @@ class ImageClassifier(ImageModel):
         """
         dense, activation = _last_dense(model)
         graph, features, _ = call_of(model, dense)
+        if len(features.shape) != 2:
+            raise ValueError(
+                f"Expected features (B, D) before {dense.name}. Received: {features.shape}, from {model.name}."
+            )
         arguments = {"multi_label": activation == "sigmoid" and dense.units > 1, **arguments}
         result = cls(keras.Model(graph.inputs, features, name=model.name), num_classes=dense.units, **arguments)
         result.head.kernel.assign(dense.kernel)
         if dense.use_bias:
             result.head.bias.assign(dense.bias)
+        result.head.trainable = dense.trainable
         return result
 
     def _build_layers(self, input_shape):
-        shape = self.backbone(keras.Input(input_shape[1:])).shape
+        outputs = self.backbone(keras.Input(input_shape[1:]))
+        shape = getattr(outputs, "shape", ())
         if len(shape) not in (2, 3, 4) or shape[-1] is None:
             raise ValueError(
                 "Expected a backbone that returns (B, D), (B, N, D) or (B, h, w, D). Received: "
-                f"{self.backbone.name}, which returns {shape}."
+                f"{self.backbone.name}, which returns {shape or type(outputs).__name__}. Pass a model of one of them: "
+                "keras.Model(backbone.inputs, features)."
             )
         self.feature_width = shape[-1]
         if self.head:
@@ -140,9 +147,11 @@ def _last_dense(model):
     """The `Dense` layer at the end of a model, and the name of the activation after it; None without one."""
     before, last = [None, None, *getattr(model, "layers", ())][-2:]
     dense = before if isinstance(last, (keras.layers.Activation, keras.layers.Softmax)) else last
-    activations = [getattr(layer, "activation", keras.activations.softmax) for layer in (dense, last)]
-    names = {getattr(activation, "__name__", "other") for activation in activations} - {"linear"}
-    if not isinstance(dense, keras.layers.Dense) or names not in (set(), {"softmax"}, {"sigmoid"}):
+    layers = (dense,) if dense is last else (dense, last)
+    activations = [getattr(layer, "activation", keras.activations.softmax) for layer in layers]
+    names = [getattr(activation, "__name__", "other") for activation in activations]
+    names = [name for name in names if name != "linear"]
+    if not isinstance(dense, keras.layers.Dense) or names not in ([], ["softmax"], ["sigmoid"]):
         raise ValueError(
             "Expected a Sequential or functional model that ends in a Dense layer, with softmax, sigmoid or neither. "
             f"Received: {model.name}, which ends in {getattr(last, 'name', 'no layer')}. Pass the part before the head "
@@ -151,10 +160,30 @@ def _last_dense(model):
     return dense, next(iter(names), None)
 
 
+def _input_size(backbone, preprocessing) -> tuple:
+    """Height and width of the images that a backbone takes, None for any. Raises a ValueError if it takes no images."""
+    shape, inputs = getattr(backbone, "input_shape", (None,) * 4), getattr(backbone, "inputs", None) or ()
+    if len(inputs) > 1 or len(shape) != 4 or shape[3] not in (None, 3) or (shape[1] is None) != (shape[2] is None):
+        raise ValueError(
+            "Expected a backbone with one input of images, (None, height, width, 3), both sides known or none. "
+            f"Received: {backbone.name}, which takes {shape}."
+        )
+    low, high = scaled_range(preprocessing.mean, preprocessing.std)
+    dtype = inputs[0].dtype if inputs else "float32"
+    if not keras.backend.is_float_dtype(dtype) and (low, high) != (0, 255):
+        raise ValueError(
+            f'Expected preprocessing="pixels" for {backbone.name}, whose input is {dtype}. Received: pixels between '
+            f"{low:.3g} and {high:.3g}, which it would round."
+        )
+    return shape[1:3]
+
+
 def _of_policy(backbone, dtype):
     """A backbone, from its configuration if it is one, with this dtype policy, by default its own; and the policy."""
     if isinstance(backbone, dict):
         backbone = keras.saving.deserialize_keras_object(backbone)
+    if not isinstance(backbone, keras.layers.Layer):
+        raise ValueError(f"Expected a Keras model or layer that takes images. Received: {backbone!r}")
     # A functional model has no policy of its own: that of most of its layers.
     names = [layer.dtype_policy.name for layer in all_layers(backbone) if layer.weights]
     own = max(names, key=names.count, default=keras.config.dtype_policy().name)

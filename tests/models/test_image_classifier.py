@@ -138,3 +138,36 @@ def test_errors_say_what_to_pass():
         keras_vit.ImageClassifier(flat, preprocessing="half")
     with pytest.raises(ValueError, match="build the backbone with input_shape"):
         keras_vit.ImageClassifier(backbone(8), preprocessing="half")(np.zeros((1, 9, 9, 3), "float32"))
+
+
+def test_backbones_of_other_inputs_and_outputs_are_refused():
+    image, number = keras.Input((8, 8, 3)), keras.Input((4,))
+    pooled = keras.layers.GlobalAveragePooling2D()(image)
+    integers = keras.Input((8, 8, 3), dtype="uint8")
+    scaled = keras.layers.GlobalAveragePooling2D()(keras.layers.Rescaling(1 / 255)(integers))
+    refused = {
+        "one input of images": keras.Model([image, number], keras.layers.Concatenate()([pooled, number])),
+        "both sides known or none": keras.Sequential([keras.Input((8, None, 3)), keras.layers.GlobalMaxPooling2D()]),
+        r"one input of images.*\(None, 8, 8, 1\)": keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten()]),
+        "returns dict": keras.Model(image, {"features": pooled}),
+        "returns list": keras.Model(image, [pooled, pooled]),
+        'Expected preprocessing="pixels" for .* whose input is uint8': keras.Model(integers, scaled),
+        "Expected a Keras model or layer": "resnet",
+    }
+    for text, network in refused.items():
+        with pytest.raises(ValueError, match=text):
+            keras_vit.ImageClassifier(network, num_classes=3, preprocessing="half")
+    pixels = np.full((1, 8, 8, 3), 51.0, "float32")
+    classifier = keras_vit.ImageClassifier(keras.Model(integers, scaled), num_classes=0, preprocessing="pixels")
+    np.testing.assert_allclose(classifier(pixels), 0.2, atol=1e-6)
+
+
+def test_heads_of_other_kinds_are_refused_and_a_frozen_one_stays_frozen():
+    layers = [keras.Input((8, 8, 3)), keras.layers.GlobalAveragePooling2D()]
+    twice = keras.Sequential([*layers, keras.layers.Dense(3, activation="softmax"), keras.layers.Softmax()])
+    mapped = keras.Sequential([layers[0], keras.layers.Dense(3)])
+    for text, network in {"which ends in softmax": twice, r"\(B, D\) before dense": mapped}.items():
+        with pytest.raises(ValueError, match=text):
+            keras_vit.ImageClassifier.from_model(network, preprocessing="half")
+    frozen = keras.Sequential([*layers, keras.layers.Dense(3, trainable=False)])
+    assert not keras_vit.ImageClassifier.from_model(frozen, preprocessing="half").trainable_variables
