@@ -44,14 +44,9 @@ def efficientnet():
     return model
 
 
-def swin():
-    models = pytest.importorskip("keras_hub.models")
-    return models.SwinTransformerBackbone((SIZE, SIZE, 3), 24, (1, 1), (2, 2), window_size=4)
-
-
 NETWORKS = [
     small_network,
-    *(pytest.param(kind, marks=pytest.mark.extended) for kind in (around_a_vit, efficientnet, swin)),
+    *(pytest.param(kind, marks=pytest.mark.extended) for kind in (around_a_vit, efficientnet)),
 ]
 
 

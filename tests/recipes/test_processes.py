@@ -90,6 +90,11 @@ def test_killed_and_resumed_run_gives_identical_weights(tmp_path, data_dir):
         np.testing.assert_array_equal(value, reference)
 
 
+def without_key_biases(weights):
+    """Biases of keys change no attention: without rounding their gradients are 0, and Adam enlarges the rounding."""
+    return np.delete(weights, slice(12, 24)) if weights.shape == (36,) else weights  # queries, keys, values
+
+
 def test_two_workers_stopped_and_resumed_equal_one_process(tmp_path, data_dir):
     expected = train("alone", data_dir, tmp_path / "alone")
     folder, files = tmp_path / "run", [tmp_path / "0.npz", tmp_path / "1.npz"]
@@ -114,7 +119,7 @@ def test_two_workers_stopped_and_resumed_equal_one_process(tmp_path, data_dir):
     assert steps(folder)[0] == 10
     for one, other, reference in zip(*map(load, files), expected, strict=True):
         np.testing.assert_array_equal(one, other)
-        np.testing.assert_allclose(one, reference, atol=1e-5)
+        np.testing.assert_allclose(without_key_biases(one), without_key_biases(reference), atol=1e-5)
 
 
 if __name__ == "__main__":
