@@ -33,6 +33,7 @@ TENSORFLOW = {
     "AbortedError": "Another worker ended: start all of them again.",
     "CancelledError": "Another worker ended: start all of them again.",
 }
+LOST_STATE = re.compile("dispatcher restart|Failed to get split: Iteration id")  # which of them depends on the time
 RESTARTED = "The tf.data service has lost its state: restart its dispatcher and workers, then resume."
 # Lines of TensorFlow's messages that name operations, stack frames or the number of errors.
 NOISE = re.compile(r"\s*($|File |Graph execution error|Detected at node|<stack traces|\[\[|\d+ root error|---)")
@@ -70,7 +71,7 @@ def _foreign_sentence(error) -> str | None:
     if isinstance(error, RecursionError):
         return "A file is nested too deeply, or a model too deep, for Python. Check the file that was passed."
     if kind := _kind(error):
-        advice = RESTARTED if "dispatcher restart" in str(error) else TENSORFLOW.get(kind)
+        advice = RESTARTED if LOST_STATE.search(str(error)) else TENSORFLOW.get(kind)
         return f"{_summary(error)}. {advice or 'The option --debug prints the traceback.'}"
     if _from_hdf5(error):
         return f"An HDF5 file is damaged: {_summary(error)}. Copy or download it again."
