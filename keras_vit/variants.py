@@ -61,7 +61,7 @@ def parse_variant(name: str) -> dict:
         variant = f"{TIMM_SIZES[timm[1]]}/{timm[2]}"
         raise ValueError(
             f"{name} is a name of timm. Use keras_vit.ViT({variant!r}, image_size={timm[3]}), or, with its weights, "
-            f"keras_vit.load('hf:timm/{name}.augreg_in21k')."
+            f"keras_vit.load('hf:timm/{name if '.' in name else name + '.augreg_in21k'}')."
         )
     resnet, plus, plain = name.rpartition("+")
     letter, slash, patch = plain.partition("/")
