@@ -162,10 +162,10 @@ class MaskedAutoencoder(Unlabeled):
     def _check_encoder(self):
         """Raises RecipeError for an encoder that cannot encode a part of the patches."""
         architecture = self.architecture
-        if architecture.position_embedding == "relative":
+        if architecture.position_embedding in ("relative", "rotary"):
             raise RecipeError(
-                "A masked autoencoder encodes a part of the patches, but relative positions require all.",
-                {"architecture.position_embedding": "relative"},
+                "A masked autoencoder encodes a part of the patches, but positions of this kind require all.",
+                {"architecture.position_embedding": architecture.position_embedding},
                 {"architecture.position_embedding": "sincos_2d"},
             )
         if not architecture.is_bit and "resnet_stages" in parse_variant(architecture.variant):

@@ -50,7 +50,7 @@ class Architecture(Checked):
     num_heads: int | None = None
     pooling: Literal["token", "gap", "map"] = "token"
     representation_size: int | None = None
-    position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "none"] = "learned_1d"
+    position_embedding: Literal["learned_1d", "learned_2d", "relative", "sincos_2d", "rotary", "none"] = "learned_1d"
     position_placement: Literal["stem", "every_layer", "shared"] = "stem"
     prefix_positions: bool = True
     initialization: Literal["vit", "deit", "mae"] = "vit"

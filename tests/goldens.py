@@ -16,6 +16,7 @@ DATA = Path(__file__).parent / "data"
 # Files beside the weights of foundation models, by name, and arguments that no file has.
 _CONFIG = {"config.json": {"num_attention_heads": 3, "image_size": 28}}
 _QUICK = {"open_clip_config.json": {"model_cfg": {"quick_gelu": True, "vision_cfg": {"width": 24, "head_width": 8}}}}
+_TIMM = {"model_args": {"num_heads": 3}, "pretrained_cfg": {"input_size": [3, 28, 28]}}
 FOUNDATION: dict[str, tuple[dict, dict]] = {
     "timm_dino": ({}, {"num_heads": 3}),
     "timm_dinov2": ({}, {"num_heads": 3}),
@@ -32,6 +33,21 @@ FOUNDATION: dict[str, tuple[dict, dict]] = {
     "dinov2": ({}, {"num_heads": 3}),
     "dinov2_reg": ({}, {"num_heads": 3}),
     "openai_clip": (_QUICK, {}),
+    "dinov3": ({"config.json": _TIMM}, {}),
+    "hf_dinov3": (_CONFIG, {}),
+    "hf_dinov3_plus": ({"config.json": {**_CONFIG["config.json"], "hidden_act": "silu"}}, {}),
+    **{
+        f"timm_{name}": ({"config.json": {"architecture": architecture, **_TIMM}}, {})
+        for name, architecture in {
+            "dinov3": "vit_small_patch16_dinov3",
+            "dinov3_plus": "vit_small_plus_patch16_dinov3_qkvb",
+            "rope": "vit_small_patch16_rope_224",
+            "rope_ape": "vit_small_patch16_rope_ape_224",
+            "rope_reg": "vit_medium_patch16_rope_reg1_gap_256",
+            "eva02": "eva02_tiny_patch14_224",
+            "eva": "eva_giant_patch14_224",
+        }.items()
+    },
 }
 GOLDENS = json.loads((DATA / "golden_shapes.json").read_text())
 

@@ -17,11 +17,12 @@ EVERY_LAYER = {"position_embedding": "learned_2d", "position_placement": "every_
 MODELS = {
     "map": {"depth": 1, "pooling": "map", "representation_size": 6, "dropout": 0.1, "stochastic_depth": 0.1},
     "relative": {"depth": 1, **RELATIVE, "layer_scale": 0.1, "qk_norm": True},
+    "rotary": {"position_embedding": "learned_1d_and_rotary", "qk_norm": True, "swiglu": True},
     "axial": {"axial": True, **EVERY_LAYER, "gelu": "erf"},
     "hybrid": {"depth": 1, "resnet_stages": (1,)},
     "remat": {"depth": 3, "remat": ("mlp", "attention", "block")},
 }
-OTHERS = ["relative", "axial", "remat", "bit"]  # the last is a ResNet
+OTHERS = ["relative", "rotary", "axial", "remat", "bit"]  # the last is a ResNet
 CODE = """
 import gc, sys
 gc.disable()  # faster imports
@@ -44,10 +45,10 @@ for name in names:
         return model(images), maps(images), () if name in ("map", "axial") else jax.grad(loss)(trainable)
     logits, attention, gradients = jax.jit(outputs)(images, weights[0])
     np.savez(f"{folder}/{name}.npz", *gradients, logits=logits, attention=attention)
-    if name in ("hybrid", "relative"):  # the forms for TPUs, which do not store attention weights
+    if name in ("hybrid", "relative", "rotary"):  # the forms for TPUs, which do not store attention weights
         with lowering_for_tpu():
             step = jax.jit(jax.grad(lambda trainable: loss(trainable))).trace(weights[0])
-        assert ("optimization_barrier" in str(step.jaxpr)) == (name == "hybrid")
+        assert ("optimization_barrier" in str(step.jaxpr)) == (name != "relative")
         for one, other in zip(step.lower().compile()(weights[0]), gradients, strict=True):
             np.testing.assert_allclose(one, other, atol=1e-4 * np.abs(other).max() + 1e-7)
     if name in ("hybrid", "remat", "bit"):

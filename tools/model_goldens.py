@@ -2,7 +2,7 @@
 
 Command: python tools/model_goldens.py PROJECT [FOLDER ...]
 Each project is run in an environment of its own, with NumPy, safetensors, h5py and the packages that --help lists.
-"authors" takes clones of facebookresearch/dino, facebookresearch/dinov2 and openai/CLIP, in this order.
+"authors" takes clones of facebookresearch/dino, facebookresearch/dinov2, openai/CLIP and facebookresearch/dinov3.
 Weights are random, with seeds from their names (tests/goldens.py), so that the tests generate them again. The files of
 KerasHub and tf-models-official are stored as these projects wrote them, because their layout is tested too. Models and
 images are small: names, the order of operations, activations, epsilons and the resampling of positions are compared.
@@ -146,6 +146,30 @@ def timm_foundation_models():
         "timm_siglip_gap": {**siglip, "global_pool": "avg", "fc_norm": False},
     }.items():
         write_foundation(name, *randomized(VisionTransformer(FOUNDATION_SIDE, **sizes, **options)))
+    timm_rotary_models(sizes | {"img_size": FOUNDATION_SIDE, "dynamic_img_size": True})
+
+
+def timm_rotary_models(sizes):
+    """Models of timm's eva.py, with the options of its published definitions."""
+    import torch
+    from timm.models.eva import Eva
+
+    rotary = {"use_rot_pos_emb": True, "use_abs_pos_emb": False}
+    dinov3 = {"rope_type": "dinov3", "rope_temperature": 100, "rope_rotate_half": True, "init_values": 1e-5, **rotary}
+    dinov3 |= {"num_reg_tokens": 4, "use_fc_norm": False, "norm_layer": partial(torch.nn.LayerNorm, eps=1e-5)}
+    rope = {"attn_type": "rope", "init_values": 1e-5, "global_pool": "token", "use_rot_pos_emb": True}
+    rope |= {"rope_grid_indexing": "xy", "rope_temperature": 100.0}
+    reference = {"use_rot_pos_emb": True, "ref_feat_shape": (16, 16)}
+    for name, options in {
+        "timm_dinov3": {**dinov3, "qkv_bias": False, "global_pool": "token"},
+        "timm_dinov3_plus": {**dinov3, "swiglu_mlp": True, "swiglu_align_to": 8, "global_pool": "token"},
+        "timm_rope": {**rope, "use_abs_pos_emb": False},
+        "timm_rope_ape": {**rope, "no_embed_class": True},
+        "timm_rope_reg": {**reference, "use_abs_pos_emb": False, "class_token": False, "num_reg_tokens": 1},
+        "timm_eva02": {**reference, "swiglu_mlp": True, "mlp_ratio": 4 * 2 / 3},
+        "timm_eva": {},
+    }.items():
+        write_foundation(name, *randomized(Eva(**sizes, num_classes=CLASSES, **options)), others=OTHER_SIDES)
 
 
 def flexivit_goldens():
@@ -222,7 +246,7 @@ def sine_cosine_positions(grid, width):
 
 
 def transformers_goldens():
-    """MAE, DINOv2, CLIP and SigLIP."""
+    """MAE, DINOv2, DINOv3, CLIP and SigLIP."""
     import transformers as hf
 
     vit_mae_golden()
@@ -248,6 +272,10 @@ def transformers_goldens():
     model = hf.Dinov2ForImageClassification(hf.Dinov2Config(**sizes, use_swiglu_ffn=True, num_labels=5))
     write_foundation("hf_dinov2_g", *randomized_file(model), logits)
     sizes["intermediate_size"] = 3 * WIDTH
+    for name, activation in (("hf_dinov3", "gelu"), ("hf_dinov3_plus", "silu")):
+        options = {"num_register_tokens": 4, "use_gated_mlp": activation == "silu", "hidden_act": activation}
+        config = hf.DINOv3ViTConfig(**sizes, **options)
+        write_foundation(name, *randomized_file(hf.DINOv3ViTModel(config)), pooled, OTHER_SIDES)
     model = hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**sizes, projection_dim=10))
     write_foundation("hf_clip", *randomized_file(model), embedding, OTHER_SIDES)
     side = sizes["image_size"] = FOUNDATION_SIDE + 4  # the last 4 rows and columns are in no patch
@@ -255,9 +283,11 @@ def transformers_goldens():
     write_foundation("hf_siglip", *randomized_file(model), resized_pooled, OTHER_SIDES, side)
 
 
-def authors_goldens(dino, dinov2, clip):
-    """The authors' DINO, DINOv2 and CLIP, from clones of their repositories."""
+def authors_goldens(dino, dinov2, clip, dinov3):
+    """The authors' DINO, DINOv2, CLIP and DINOv3, from clones of their repositories."""
     import torch
+
+    dinov3_golden(dinov3)
 
     sys.path[:0] = [dino, dinov2]
     from dinov2.models.vision_transformer import DinoVisionTransformer
@@ -274,6 +304,36 @@ def authors_goldens(dino, dinov2, clip):
     build = module("clip_model", Path(clip) / "clip" / "model.py").VisionTransformer
     tower = build(FOUNDATION_SIDE, FOUNDATION_PATCH, WIDTH, DEPTH, HEADS, 10)
     write_foundation("openai_clip", *randomized(tower, "visual."))
+
+
+def dinov3_golden(folder):
+    """The options of dinov3/hub/backbones.py, `dinov3_vits16plus`; the two buffers are as it sets them."""
+    import torch
+
+    sys.path.insert(0, folder)
+    from dinov3.models.vision_transformer import DinoVisionTransformer
+
+    model = DinoVisionTransformer(
+        img_size=FOUNDATION_SIDE,
+        patch_size=FOUNDATION_PATCH,
+        embed_dim=WIDTH,
+        depth=DEPTH,
+        num_heads=HEADS,
+        ffn_ratio=6,
+        layerscale_init=1e-5,
+        norm_layer="layernormbf16",
+        ffn_layer="swiglu",
+        n_storage_tokens=4,
+        mask_k_bias=True,
+        pos_embed_rope_dtype="fp32",
+    )
+    periods, mask = model.rope_embed.periods.clone(), torch.ones(3 * WIDTH)
+    mask[WIDTH : 2 * WIDTH] = 0
+    model, weights = randomized(model)
+    model.rope_embed.periods = periods
+    for block in model.blocks:
+        block.attn.qkv.bias_mask = mask
+    write_foundation("dinov3", model, weights, others=OTHER_SIDES)
 
 
 def module(name, path):
@@ -347,7 +407,7 @@ PROJECTS = {
     "keras_hub": (keras_hub_goldens, "keras keras-hub tensorflow"),
     "model_garden": (model_garden_goldens, "tf-models-official"),
     "flexivit": (flexivit_goldens, "tensorflow flax einops ml_collections; a clone of big_vision in PYTHONPATH"),
-    "authors": (authors_goldens, "torch; clones of dino, dinov2 and CLIP as FOLDER"),
+    "authors": (authors_goldens, "torch; clones of dino, dinov2, CLIP and dinov3 as FOLDER"),
 }
 
 
@@ -357,11 +417,11 @@ def main():
         description=f"{__doc__}\n{packages}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("project", choices=PROJECTS)
-    parser.add_argument("folders", nargs="*", help='three clones, for "authors" alone')
+    parser.add_argument("folders", nargs="*", help='four clones, for "authors" alone')
     arguments = parser.parse_args()
     write, requires = PROJECTS[arguments.project]
-    if len(arguments.folders) != (3 if arguments.project == "authors" else 0):
-        parser.error(f"Expected three folders for authors, else none. Received: {arguments.folders}")
+    if len(arguments.folders) != (4 if arguments.project == "authors" else 0):
+        parser.error(f"Expected four folders for authors, else none. Received: {arguments.folders}")
     try:
         write(*arguments.folders)
     except ImportError as error:

@@ -59,10 +59,18 @@ def balance_attention(model, ranges):
         if layer.query_norm is not None or layer.relative is not None:
             continue
         query, key, _ = np.split(np.maximum(of_block.astype("float64"), 1e-6), 3)
+        if layer.rotary is not None:  # the two channels of a pair are mixed: both have the larger range
+            query, key = (_of_pairs(x, layer.num_heads) for x in (query, key))
         factor = np.sqrt(key / query)
         factors = np.concatenate([factor, 1 / factor, np.ones_like(factor)])
         for weight in (layer.qkv.kernel, layer.qkv.bias):
             weight.assign(weight.numpy() * factors)
+
+
+def _of_pairs(ranges, num_heads):
+    """The larger range of the two channels that `RotaryPositions` rotates together, (D,), for both."""
+    pairs = ranges.reshape(num_heads, 2, -1)  # (K, 2, d / 2)
+    return np.broadcast_to(pairs.max(axis=1, keepdims=True), pairs.shape).reshape(-1)  # (D,)
 
 
 def fold_pixels(model):

@@ -157,6 +157,8 @@ def _self_attention(layer, tokens, weights):
     query, key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 3, axis=1)  # (B, K, N, d)
     if layer.query_norm is not None:
         query, key = layer_norm(layer.query_norm, query), layer_norm(layer.key_norm, key)
+    if layer.rotary is not None:
+        query, key = layer.rotary(query), layer.rotary(key)
     logits = tf.matmul(query, key, transpose_b=True)  # (B, K, N, N), scaled by `export_copy`
     if layer.relative is not None:
         logits = logits + layer.relative(query)
@@ -175,6 +177,8 @@ def _attention_of_first_tokens(layer, tokens, weights, count):
     key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 2, axis=1)  # (B, K, N, d)
     if layer.query_norm is not None:
         query, key = layer_norm(layer.query_norm, query), layer_norm(layer.key_norm, key)
+    if layer.rotary is not None:
+        query, key = layer.rotary(query, read=count), layer.rotary(key)
     return _project_mixed(layer, tf.matmul(query, key, transpose_b=True), value, weights)
 
 

@@ -6,6 +6,8 @@ from keras import ops
 from keras_vit.layers.heads import check_heads, merge_heads, spec_with_attention, split_heads
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.positions import by_distance
+from keras_vit.layers.rotary import RotaryPositions
+from keras_vit.layers.tokens import take_tokens
 from keras_vit.layers.xla.attention import attend_without_weights, can_fuse, can_omit_weights, fused_attention
 from keras_vit.layers.xla.mlp import apply_units
 from keras_vit.layers.xla.recompute import Dropout
@@ -33,8 +35,8 @@ class SelfAttention(keras.layers.Layer):
     and biases zeros, as in the paper's code.
 
     Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) with `return_attention=True`: row i
-        holds the weights of all tokens for token i, and sums to 1. With `queries`, (B, M, D), only these attend to the
-        tokens: the output is (B, M, D), the weights (B, K, M, N).
+        holds the weights of all tokens for token i, and sums to 1. With `read`, see `take_tokens`, only these tokens
+        attend to all: the output is (B, M, D), the weights (B, K, M, N).
 
     Args:
         num_heads: Number of heads, K; must divide D.
@@ -42,11 +44,12 @@ class SelfAttention(keras.layers.Layer):
         qk_norm: Whether queries and keys are normalized, each head separately ("Scaling Vision Transformers to 22
             Billion Parameters", arXiv 2302.05442, section 2.1).
         relative_positions: Whether logits that depend on the distance of tokens are added, see `RelativePositions`.
+        rotary_positions: Arguments of `RotaryPositions`, which rotate queries and keys; None for no rotation.
         epsilon: Epsilon of the normalizations of queries and keys.
         seed: Seed of the dropout.
 
     Raises:
-        ValueError: The heads do not divide the width (when built); `queries` beside relative positions.
+        ValueError: The heads do not divide the width (when built); `read` beside relative positions.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class SelfAttention(keras.layers.Layer):
         dropout=0.0,
         qk_norm=False,
         relative_positions=False,
+        rotary_positions=None,
         epsilon=1e-6,
         seed=None,
         **kwargs,
@@ -68,6 +72,8 @@ class SelfAttention(keras.layers.Layer):
         self.query_norm = LayerNorm(epsilon, dtype=dtype, name="query_norm") if qk_norm else None
         self.key_norm = LayerNorm(epsilon, dtype=dtype, name="key_norm") if qk_norm else None
         self.relative = RelativePositions(dtype=dtype, name="relative") if relative_positions else None
+        self.rotary_positions = rotary_positions
+        self.rotary = RotaryPositions(**rotary_positions, dtype=dtype, name="rotary") if rotary_positions else None
         self.dropout = Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
 
     def build(self, input_shape):
@@ -80,45 +86,44 @@ class SelfAttention(keras.layers.Layer):
         self.out = keras.layers.Dense(width, dtype=self.dtype_policy, name="out")
         self.out.build(input_shape)
         heads_shape = (None, self.num_heads, input_shape[1], width // self.num_heads)
-        for layer in (self.query_norm, self.key_norm, self.relative):
+        for layer in (self.query_norm, self.key_norm, self.relative, self.rotary):
             if layer is not None:
                 layer.build(heads_shape)
 
-    def call(self, tokens, training=None, return_attention=False, queries=None):
-        if queries is not None and self.relative is not None:
-            raise ValueError(
-                "Relative positions require all tokens as queries. Expected queries=None (in EncoderBlock: read=None). "
-                f"Received: queries of shape {tuple(queries.shape)}"
-            )
+    def call(self, tokens, training=None, return_attention=False, read=None):
+        if read is not None and self.relative is not None:
+            raise ValueError(f"Relative positions require all tokens. Expected read=None. Received: read={read!r}")
         if not return_attention and can_omit_weights(self, training):
-            return attend_without_weights(self, tokens, queries)  # the same output; weights are recomputed, not stored
-        query, key, value = (split_heads(x, self.num_heads) for x in self.project(tokens, queries))
-        query, key = self.normalize(query, key)  # (B, K, N, d)
+            return attend_without_weights(self, tokens, read)  # the same output; weights are recomputed, not stored
+        query, key, value = (split_heads(x, self.num_heads) for x in self.project(tokens, read))
+        query, key = self.normalize_and_rotate(query, key, read)  # (B, K, N, d)
         needs_weights = return_attention or self.relative is not None or (training and self.dropout.rate)
-        if queries is None and not needs_weights and can_fuse(query):
+        if read is None and not needs_weights and can_fuse(query):
             return self.out(merge_heads(fused_attention(query, key, value, training)))  # (B, N, D)
         weights = attention_weights(query, key, self.relative)  # (B, K, N, N)
         mixed = ops.matmul(self.dropout(weights, training=training), value)  # (B, K, N, d)
         output = self.out(merge_heads(mixed))  # (B, N, D)
         return (output, weights) if return_attention else output
 
-    def project(self, tokens, queries=None):
-        """Queries, keys and values, (B, N, D) each; with `queries`, the first are (B, M, D)."""
-        if queries is None:
+    def project(self, tokens, read=None):
+        """Queries, keys and values, (B, N, D) each; with `read`, the first are (B, M, D)."""
+        if read is None:
             return ops.split(self.qkv(tokens), 3, axis=-1)
         width = tokens.shape[-1]
-        query = apply_units(self.qkv, queries, slice(width))  # (B, M, D)
+        query = apply_units(self.qkv, take_tokens(tokens, read), slice(width))  # (B, M, D)
         return query, *ops.split(apply_units(self.qkv, tokens, slice(width, None)), 2, axis=-1)
 
-    def normalize(self, query, key):
-        """Queries and keys, (B, K, N, d), normalized if `qk_norm`."""
-        return (query, key) if self.query_norm is None else (self.query_norm(query), self.key_norm(key))
+    def normalize_and_rotate(self, query, key, read=None):
+        """Queries and keys, (B, K, N, d): normalized if `qk_norm`, then rotated if positions are rotary."""
+        if self.query_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
+        return (query, key) if self.rotary is None else (self.rotary(query, read=read), self.rotary(key))
 
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def compute_output_spec(self, tokens, training=None, return_attention=False, queries=None):
-        return spec_with_attention(self, tokens, (self.num_heads,), return_attention, queries)
+    def compute_output_spec(self, tokens, training=None, return_attention=False, read=None):
+        return spec_with_attention(self, tokens, (self.num_heads,), return_attention, read)
 
     def get_config(self):
         config = {
@@ -126,6 +131,7 @@ class SelfAttention(keras.layers.Layer):
             "dropout": self.dropout.rate,
             "qk_norm": self.qk_norm,
             "relative_positions": self.relative is not None,
+            "rotary_positions": self.rotary_positions,
             "epsilon": self.epsilon,
             "seed": self.seed,
         }

@@ -50,6 +50,7 @@ class EncoderBlock(keras.layers.Layer):
             config.attention_dropout,
             config.qk_norm,
             config.relative_positions,
+            config.rotary_positions,
             config.epsilon,
             seed=seeds[0],
             dtype=dtype,
@@ -98,8 +99,7 @@ class EncoderBlock(keras.layers.Layer):
         """MSA(LN(z)) with dropout and `LayerScale`: (B, N, D) -> (B, N, D), with attention weights if requested."""
         # The norms get `training` explicitly: within a recomputation Keras does not pass it on.
         normed = self.norm_attention(tokens, training=training)  # (B, N, D)
-        queries = None if read is None else take_tokens(normed, read)  # (B, M, D)
-        output = self.attention(normed, training=training, return_attention=return_attention, queries=queries)
+        output = self.attention(normed, training=training, return_attention=return_attention, read=read)
         branch, weights = output if return_attention else (output, None)
         branch = self.dropout(branch, training=training)
         if self.scale_attention is not None:
@@ -124,8 +124,7 @@ class EncoderBlock(keras.layers.Layer):
         return input_shape
 
     def compute_output_spec(self, tokens, training=None, return_attention=False, read=None):
-        queries = None if read is None else take_tokens(tokens, read)
-        return spec_with_attention(self, tokens, (self.attention.num_heads,), return_attention, queries)
+        return spec_with_attention(self, tokens, (self.attention.num_heads,), return_attention, read)
 
     def get_config(self):
         own = {"stochastic_depth": self.stochastic_depth, "remat": self.remat, "seed": self.seed}

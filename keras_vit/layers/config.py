@@ -23,7 +23,7 @@ class BlockConfig:
         swiglu: Whether the MLP is gated, see `Mlp`.
         epsilon: Epsilon of the layer normalizations; 1e-6 in the paper's code.
         layer_scale: Initial value of the factors on both residual branches, see `LayerScale`; None disables it.
-        qk_norm, relative_positions: See `SelfAttention`.
+        qk_norm, relative_positions, rotary_positions: See `SelfAttention`.
     """
 
     num_heads: int
@@ -36,6 +36,7 @@ class BlockConfig:
     layer_scale: float | None = None
     qk_norm: bool = False
     relative_positions: bool = False
+    rotary_positions: dict | None = None
 
     def __post_init__(self):
         set_fields(self, **vars(self))

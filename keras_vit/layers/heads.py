@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.tokens import take_tokens
+
 
 def check_heads(width, num_heads):
     """Raises a ValueError unless the heads divide the width; the message lists numbers of heads that do."""
@@ -26,12 +28,12 @@ def merge_heads(x):
     return ops.reshape(x, (-1, x.shape[1], x.shape[2] * x.shape[3]))  # (B, N, D)
 
 
-def spec_with_attention(layer, tokens, heads, return_attention, queries=None):
+def spec_with_attention(layer, tokens, heads, return_attention, read=None):
     """A layer's output for symbolic tokens (B, N, D), and weights (B, *heads, N, N) if requested.
 
-    The output is (B, N, D); with `queries`, symbolic tokens (B, M, D), it is (B, M, D), the weights (B, *heads, M, N).
+    The output is (B, N, D); with `read`, see `take_tokens`, it is (B, M, D), the weights (B, *heads, M, N).
     """
-    rows = tokens if queries is None else queries
+    rows = tokens if read is None else take_tokens(tokens, read)
     output = keras.KerasTensor(rows.shape, layer.compute_dtype)
     if not return_attention:
         return output

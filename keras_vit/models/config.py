@@ -10,11 +10,20 @@ from keras_vit.images import as_size, patch_grid
 from keras_vit.integers import is_integer
 from keras_vit.layers.config import BlockConfig, set_fields
 from keras_vit.layers.pooling import POOLINGS
+from keras_vit.layers.rotary import COORDINATES
 from keras_vit.preprocessing import Preprocessing
 
 CHOICES = {
     "pooling": POOLINGS,
-    "position_embedding": ("learned_1d", "learned_2d", "relative", "sincos_2d", "none"),
+    "position_embedding": (
+        "learned_1d",
+        "learned_2d",
+        "relative",
+        "sincos_2d",
+        "rotary",
+        "learned_1d_and_rotary",
+        "none",
+    ),
     "position_placement": ("stem", "every_layer", "shared"),
     "resnet_form": ("v1", "timm", "cifar"),  # the map of form "paper" requires a normalization that only BiT adds
 }
@@ -42,7 +51,9 @@ class ViTConfig:
             not used.
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None to
             omit it.
-        position_embedding: "learned_1d", "learned_2d", "relative", "sincos_2d" or "none" (appendix D.4).
+        position_embedding: "learned_1d", "learned_2d", "relative", "none" (appendix D.4), "sincos_2d", "rotary" (DINOv3)
+            or "learned_1d_and_rotary" (EVA-02).
+        rotary_theta, rotary_coordinates: `theta` and `coordinates` of `RotaryPositions`, for rotary positions.
         position_placement: "stem" (once, before the first block), "every_layer" (before each block, separate
             embeddings) or "shared" (before each block, the same embeddings).
         prefix_positions: Whether class, distillation and register tokens have positions too (the paper), or only
@@ -97,6 +108,8 @@ class ViTConfig:
     register_tokens: int = 0
     representation_size: int | None = None
     position_embedding: str = "learned_1d"
+    rotary_theta: float = 100.0
+    rotary_coordinates: str | tuple[int, int] = "centers"
     position_placement: str = "stem"
     prefix_positions: bool = True
     resnet_stages: tuple[int, ...] | None = None
@@ -129,6 +142,7 @@ class ViTConfig:
             "pool_prefix_tokens": self.pooling == "map" if self.pool_prefix_tokens is None else self.pool_prefix_tokens,
             "class_token": self.pooling not in ("gap", "map") if self.class_token is None else self.class_token,
             "resnet_stages": None if self.resnet_stages is None else tuple(self.resnet_stages),
+            "rotary_coordinates": _tuple_if_list(self.rotary_coordinates),
             "remat": _tuple_if_list(self.remat),
             "stochastic_depth": _tuple_if_list(self.stochastic_depth),
             "preprocessing": Preprocessing.from_argument(self.preprocessing, size),
@@ -150,11 +164,25 @@ class ViTConfig:
         return int(self.class_token) + int(self.distillation) + self.register_tokens
 
     @property
+    def is_rotary(self) -> bool:
+        """Whether queries and keys are rotated."""
+        return "rotary" in self.position_embedding
+
+    @property
     def block(self) -> BlockConfig:
         """The configuration that all blocks of the encoder share."""
-        names = [field.name for field in fields(BlockConfig) if field.name != "relative_positions"]
-        shared = {name: getattr(self, name) for name in names}
-        return BlockConfig(**shared, relative_positions=self.position_embedding == "relative")
+        shared = {field.name: getattr(self, field.name) for field in fields(BlockConfig) if hasattr(self, field.name)}
+        rotary = {
+            "grid": self.grid,
+            "prefix_tokens": self.prefix_tokens,
+            "theta": self.rotary_theta,
+            "coordinates": self.rotary_coordinates,
+        }
+        return BlockConfig(
+            **shared,
+            relative_positions=self.position_embedding == "relative",
+            rotary_positions=rotary if self.is_rotary else None,
+        )
 
 
 def _tuple_if_list(value):
@@ -186,8 +214,23 @@ def check_numbers_and_choices(config: ViTConfig):
             raise ValueError(f"`{name}` must be a rate of at least 0 and below 1. Received: {rate!r}")
     if not isinstance(config.epsilon, Real) or not 0 < config.epsilon < 1:
         raise ValueError(f"`epsilon` must be a number above 0, such as 1e-6. Received: {config.epsilon!r}")
+    check_rotary(config)
     if not isinstance(config.layer_scale, Real | None) or isinstance(config.layer_scale, bool):
         raise ValueError(f"`layer_scale` must be a number, such as 1e-5, or None. Received: {config.layer_scale!r}")
+
+
+def check_rotary(config: ViTConfig):
+    """Raises a ValueError for arguments of rotary positions that are out of range."""
+    theta, coordinates = config.rotary_theta, config.rotary_coordinates
+    if not isinstance(theta, Real) or theta <= 1:
+        raise ValueError(f"`rotary_theta` must be a number above 1, such as 100. Received: {theta!r}")
+    if coordinates not in COORDINATES:
+        is_pair = isinstance(coordinates, tuple) and len(coordinates) == 2
+        if not is_pair or not all(map(is_integer, coordinates)):
+            raise ValueError(
+                f"`rotary_coordinates` must be {' or '.join(map(repr, COORDINATES))}, or (rows, columns) of a grid, such "
+                f"as (16, 16). Received: {coordinates!r}"
+            )
 
 
 def check_exclusions(config: ViTConfig):
@@ -208,16 +251,16 @@ def check_exclusions(config: ViTConfig):
             "norm_after_pooling=True requires a pooling other than 'none'.",
         ),
         (
-            kind in ("none", "relative") and placement != "stem",
-            f"position_embedding={kind!r} adds nothing to the tokens: use position_placement='stem'.",
+            (kind in ("none", "relative") or config.is_rotary) and placement != "stem",
+            f"position_embedding={kind!r} adds nothing to the tokens of later blocks: use position_placement='stem'.",
         ),
         (
             placement != "stem" and not config.prefix_positions,
             f"position_placement={placement!r} adds positions to all tokens: use prefix_positions=True.",
         ),
         (
-            kind == "relative" and config.axial,
-            "axial=True attends along rows and columns, for which position_embedding='relative' is not defined: use "
+            (kind == "relative" or config.is_rotary) and config.axial,
+            f"axial=True attends along rows and columns, for which position_embedding={kind!r} is not defined: use "
             "another position_embedding.",
         ),
         (
@@ -236,7 +279,10 @@ def _exclusions_of_patch_dropout(config: ViTConfig):
     """What requires all patches, or adds positions where some are already dropped."""
     requirements = (
         (config.axial, "axial=True attends along rows and columns"),
-        (config.position_embedding == "relative", "position_embedding='relative' depends on distances in the grid"),
+        (
+            config.position_embedding == "relative" or config.is_rotary,
+            f"position_embedding={config.position_embedding!r} depends on distances in the grid",
+        ),
         (config.position_placement != "stem", f"position_placement={config.position_placement!r} adds to all tokens"),
         (config.pooling == "none", "pooling='none' returns every token"),
     )

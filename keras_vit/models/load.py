@@ -257,9 +257,10 @@ def _check_stated(checkpoint, chosen):
 
 
 def _warn_of_guess(checkpoint):
-    """Warns if the image size is a guess: sine and cosine positions, which files omit, fit all sizes."""
+    """Warns if the image size is a guess: positions that files omit fit all sizes."""
     found, path = checkpoint.arguments, checkpoint.tensors.path
-    if found["image_size"] is None and found["position_embedding"] == "sincos_2d" and not is_published(path):
+    is_computed = found.get("position_embedding") in ("sincos_2d", "rotary")
+    if found["image_size"] is None and is_computed and not is_published(path):
         warnings.warn(
             f"{path.name} does not state the size of its images. Assumed: 224 pixels. If you know another, pass "
             "image_size=...",

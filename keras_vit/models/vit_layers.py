@@ -11,7 +11,12 @@ from keras_vit.layers.resnet.backbone import ResNetBackbone, SmallImageResNet
 from keras_vit.layers.tokens import ClassToken, LearnedTokens, PatchDropout
 from keras_vit.models.config import ViTConfig
 
-POSITIONS = {"learned_1d": PositionEmbedding, "learned_2d": PositionEmbedding2D, "sincos_2d": SinCosPositions}
+POSITIONS = {
+    "learned_1d": PositionEmbedding,
+    "learned_1d_and_rotary": PositionEmbedding,
+    "learned_2d": PositionEmbedding2D,
+    "sincos_2d": SinCosPositions,
+}
 
 
 def backbone(config: ViTConfig, dtype):

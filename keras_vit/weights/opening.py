@@ -24,26 +24,30 @@ from keras_vit.weights.sources import (
     bit,
     hugging_face,
     hugging_face_dinov2,
+    hugging_face_dinov3,
     hugging_face_towers,
     jax,
     keras_hub,
     model_garden,
     open_clip,
     timm,
+    timm_eva,
 )
 
 # Sources of .npz and .safetensors files. The first that recognizes a file reads it: hybrids of jax have names of bit,
 # and DINOv2 of transformers some of the source after it.
-ARRAY_SOURCES = (hugging_face_dinov2, hugging_face, hugging_face_towers, timm, open_clip, jax, bit)
+ARRAY_SOURCES = (
+    *(hugging_face_dinov2, hugging_face_dinov3, hugging_face, hugging_face_towers),
+    *(timm_eva, timm, open_clip, jax, bit),
+)
 SOURCES = (
     *(jax.VIT_JAX, jax.BIG_VISION, bit.BIT_V1, bit.BIT_PAPER, bit.BIT_MODELS),
-    *(hugging_face.HUGGING_FACE, hugging_face_dinov2.DINOV2, hugging_face_towers.TOWERS),
+    *(hugging_face.HUGGING_FACE, hugging_face_dinov2.DINOV2, hugging_face_dinov3.DINOV3, hugging_face_towers.TOWERS),
     *(timm.TIMM, timm.DINOV2, open_clip.OPEN_CLIP, keras_hub.KERAS_HUB, model_garden.MODEL_GARDEN),
 )
 FOLDER_FILES = ("model.safetensors", "model.safetensors.index.json", "open_clip_model.safetensors")
 # Kinds of models of transformers that are asked for, by `model_type` of config.json, and why they are not supported.
 UNSUPPORTED = {
-    "dinov3_vit": "its positions are rotary",
     "siglip2": "its images have grids of any shape (NaFlex); SigLIP 2 of one size, such as "
     "google/siglip2-base-patch16-224, loads",
     "siglip2_vision_model": "its images have grids of any shape (NaFlex)",
@@ -179,7 +183,7 @@ def _resembles_imagenet(checkpoint) -> bool:
     LayerScale, of DeiT III and DINOv2 (registers: none or 4). The plain shapes of DeiT are those of ViT.
     """
     arguments, source, path = checkpoint.arguments, checkpoint.source.name, checkpoint.tensors.path
-    if source in ("dinov2", "hugging_face_dinov2"):
+    if source in ("dinov2", "hugging_face_dinov2", "hugging_face_dinov3"):
         return True
     if source not in ("timm", "hugging_face", "keras_hub"):
         return False

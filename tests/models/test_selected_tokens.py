@@ -17,6 +17,7 @@ CASES = {
     "positions in every layer": ({"position_placement": "every_layer", "remat": "block"}, False),
     "recomputed attention": ({"remat": "attention"}, None),
     "recomputed MLP": ({"remat": "mlp"}, None),
+    "rotary positions": ({"position_embedding": "rotary", "register_tokens": 2}, True),
     "relative positions, all tokens computed": ({"position_embedding": "relative"}, None),
     "stochastic depth": ({"stochastic_depth": 0.5, "seed": 3}, None),
     "bfloat16": ({"dtype": "mixed_bfloat16"}, None),
@@ -84,7 +85,7 @@ def test_block_alone_and_an_encoder_without_blocks():
     with pytest.raises(ValueError, match=r"Received: \(\)"):
         block(TOKENS, read=np.int64(1))  # Keras makes it a tensor
     relative = keras_vit.layers.EncoderBlock(num_heads=3, mlp_dim=24, relative_positions=True)
-    with pytest.raises(ValueError, match=r"\(2, 1, 12\)"):
+    with pytest.raises(ValueError, match="read=1"):
         relative(TOKENS, read=1)
     encoder = keras_vit.layers.Encoder(0, num_heads=3, mlp_dim=24)
     np.testing.assert_allclose(encoder(TOKENS, read=1), encoder(TOKENS)[:, :1], atol=1e-6)

@@ -24,6 +24,9 @@ def family(tmp_path):
 
 POOLING_AND_SCALING = {
     "dinov2": ("token", IMAGENET),
+    "dinov3": ("token", IMAGENET),
+    "hf_dinov3": ("token", IMAGENET),
+    "timm_eva02": ("gap", HALF),
     "hf_dinov2_reg": ("token", IMAGENET),
     "hf_dinov2_g": ("token_and_gap", IMAGENET),
     "timm_clip": ("token", CLIP),
@@ -173,15 +176,18 @@ def test_heads_of_the_largest(golden, heads, hidden, tmp_path):
 
 def test_what_is_not_supported_has_a_reason(tmp_path):
     plain, clip, openai = (golden_weights(name) for name in ("timm_dino", "hf_clip", "openai_clip"))
-    head = np.zeros((2, 24), "float32")
+    rope, head = golden_weights("timm_rope"), np.zeros((2, 24), "float32")
     classifier = {name: x for name, x in clip.items() if name.startswith("vision_model.")}
     classifier |= {"classifier.weight": head, "classifier.bias": np.zeros(2, "float32")}
     no_positions = {name: x for name, x in plain.items() if name != "pos_embed"}
     cases = [
         (plain, {"architecture": "vit_pe_core_base_patch16_224"}, "vit_pe_core_.*rotary"),
         (plain | {"norm_pre.weight": head, "attn_pool.latent": head}, {}, "Perception Encoder"),
-        (plain, {"architecture": "vit_small_patch16_dinov3"}, "dinov3 of timm, .*rotary"),
         (no_positions, {}, "lacks 'pos_embed'"),
+        (rope, {}, "positions its file does not state.*config.json that timm publishes"),
+        (rope | {"rope.freqs": head}, {}, "RoPE-Mixed"),
+        (rope | {"blocks.0.mlp.norm.weight": head}, {}, "within its MLPs"),
+        (rope, {"architecture": "beit_base"}, "relative positions"),
         (plain, {"model_type": "siglip2"}, "NaFlex"),
         (classifier, {}, "CLIPForImageClassification"),
         (openai, {}, 'gelu="quick"'),

@@ -11,6 +11,7 @@ from keras import ops, tree
 
 from keras_vit.keras_internals import compiled_by_xla, is_quantized
 from keras_vit.layers.heads import merge_heads
+from keras_vit.layers.tokens import take_tokens
 from keras_vit.layers.xla.recompute import in_current_name_scope, separate_from_forward
 
 # More queries than this attend in chunks, so that the weights of all of them never exist at once.
@@ -25,16 +26,15 @@ def can_omit_weights(layer, training) -> bool:
     return compiled_by_xla() and layer.relative is None and not quantized and not has_dropout
 
 
-def attend_without_weights(layer, tokens, queries=None):
+def attend_without_weights(layer, tokens, read=None):
     """The output of a `SelfAttention` for which `can_omit_weights` holds: (B, N, D) -> (B, N, D).
 
-    With `queries`, (B, M, D), it is (B, M, D).
+    With `read`, see `take_tokens`, it is (B, M, D).
     """
-    if queries is None:
-        query, key, value = project_heads(tokens, layer.qkv.kernel, layer.qkv.bias, layer.num_heads)
-    else:
-        query, key, value = project_heads_of(queries, tokens, layer.qkv.kernel, layer.qkv.bias, layer.num_heads)
-    query, key = layer.normalize(query, key)  # (B, K, N, d)
+    arguments = tokens, layer.qkv.kernel, layer.qkv.bias, layer.num_heads
+    projected = project_heads(*arguments) if read is None else project_heads_of(take_tokens(tokens, read), *arguments)
+    query, key, value = projected
+    query, key = layer.normalize_and_rotate(query, key, read)  # (B, K, N, d)
     return project_output(layer.out, attend(query, key, value))  # (B, N, D)
 
 

@@ -106,11 +106,12 @@ DINOV2_SPELLINGS = (
 )
 # Parts of the names of models that differ from the paper's.
 OTHER_BLOCKS = "blocks or activations of its own"
-ROTARY = "rotary positions"
+PERCEPTION_ENCODER = "rotary positions beside a pooling of other heads, or no last normalization"
 OTHER_ARCHITECTURES = {
     **dict.fromkeys(("_rpn_", "_18x2_", "_36x1_", "_xp_", "wee_", "_miil", "radio", "intern", "tips"), OTHER_BLOCKS),
-    **dict.fromkeys(("dinov3", "eva02", "_rope", "vit_pe_", "lingbot", "sapiens"), ROTARY),
-    **dict.fromkeys(("beit", "eva_"), "relative or rotary positions"),
+    "vit_pe_": PERCEPTION_ENCODER,
+    "sapiens": "keys and values that several heads of queries share",
+    "beit": "relative positions",
     "naflex": "grids of any shape at run time",
 }
 POOLINGS = {"avg": "gap", "token": "token", "map": "map", "": "none"}
@@ -135,9 +136,7 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     """The checkpoint in a file, with config.json in its folder. `image_size` overrides that of config.json."""
     if (DINOV2_MASK in tensors or DINOV2_REGISTERS in tensors) and DECODER not in tensors:  # MAE has a mask token, too
         return _read_dinov2(tensors)
-    config = read_json(tensors.path.with_name("config.json"))
-    if image_size is not None:
-        config = {**config, "model_args": {**config.get("model_args", {}), "img_size": image_size}}
+    config = read_config(tensors, image_size)
     # The root of a hybrid without stages has no "stem" in its names.
     tensors = tensors.renamed(lambda name: re.sub(STEM, rf"{BACKBONE}.stem.\1.", name))
     tensors = read_arguments(plain_arrays, tensors)
@@ -145,7 +144,21 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     # timm gives CLIP's projection a bias of zeros, which no trained classifier has.
     if "norm_pre.weight" in tensors and "head.bias" in tensors:
         arguments["projection"] = not tensors.read("head.bias").any()
+    return checkpoint(tensors, arguments, config)
+
+
+def read_config(tensors: Tensors, image_size) -> dict:
+    """The config.json beside a file, or {}; `image_size` overrides its own."""
+    config = read_json(tensors.path.with_name("config.json"))
+    if image_size is not None:
+        config = {**config, "model_args": {**config.get("model_args", {}), "img_size": image_size}}
+    return config
+
+
+def checkpoint(tensors: Tensors, arguments: dict, config: dict) -> Checkpoint:
+    """The checkpoint of `plain_arrays`, model arguments and the content of config.json."""
     fields, is_guess = _preprocessing_fields(config.get("pretrained_cfg", {})), _prefix_is_guess(arguments, config)
+    is_guess = is_guess and "pos_embed" in tensors
     states_size = bool(_stated_size(config))
     return Checkpoint(tensors, TIMM, arguments, fields, prefix_is_guess=is_guess, states_size=states_size)
 
@@ -181,39 +194,41 @@ def plain_arrays(tensors: Tensors) -> Tensors:
     return with_derived(tensors, arrays, without=joined + (decoder if DECODER in tensors else []))
 
 
-def _check_supported(tensors, architecture):
+def check_supported(tensors: Tensors, architecture: str):
     """Raises a ValueError, with the reason, for models that differ from the paper's in more than their options."""
     reason = next((reason for part, reason in OTHER_ARCHITECTURES.items() if part in architecture), None)
     if reason:
         raise ValueError(f"{tensors.path} is {architecture} of timm, which is not supported: it has {reason}.")
     if "norm_pre.weight" in tensors and "attn_pool.latent" in tensors:
-        raise ValueError(f"{tensors.path} is a Perception Encoder, which is not supported: it has {ROTARY}, too.")
-    if "pos_embed" not in tensors:
-        raise ValueError(
-            f"{tensors.path} lacks 'pos_embed': the file is incomplete, or a model with {ROTARY}, such as DINOv3 and "
-            "EVA-02, which are not supported."
-        )
+        raise ValueError(f"{tensors.path} is a Perception Encoder, which is not supported: it has {PERCEPTION_ENCODER}.")
 
 
-def model_arguments(tensors: Tensors, config: dict) -> dict:
-    """Arguments of the `VisionTransformer` of `plain_arrays`, with the content of timm's config.json, or {}."""
+def model_arguments(tensors: Tensors, config: dict, rotary: bool = False) -> dict:
+    """Arguments of the `VisionTransformer` of `plain_arrays`, with the content of timm's config.json, or {}.
+
+    With `rotary` positions, there may be no table of positions.
+    """
     shapes = tensors.shapes
     architecture, options = config.get("architecture", ""), config.get("model_args", {})
-    _check_supported(tensors, architecture)
+    check_supported(tensors, architecture)
     _check_options(tensors, options)
     width, _, patch_height, patch_width = kernel_shape(tensors, PATCHES)
     has_token, has_second_token = "cls_token" in shapes, "dist_token" in shapes
     registers = shapes.get("reg_token", (1, 0))[1]
-    prefix_tokens, positions = has_token + has_second_token + registers, shapes["pos_embed"][1]
+    prefix_tokens = has_token + has_second_token + registers
     stages = resnet_stages(shapes, f"{BACKBONE}.stem.conv.weight", UNIT)
     stride = resnet_stride(stages)
     patch_size = (patch_height * stride, patch_width * stride)
     size = covered_size(_stated_size(config), patch_size)
-    prefix_positions = _has_prefix_positions(positions, prefix_tokens, size, patch_size, options)
+    prefix_positions = True
+    if "pos_embed" in shapes or not rotary:
+        positions = shapes["pos_embed"][1]
+        prefix_positions = _has_prefix_positions(positions, prefix_tokens, size, patch_size, options)
+        size = size or square_image_size(positions - prefix_tokens * prefix_positions, patch_size)
     mlp_dim, has_initial_norm = shapes["blocks.0.mlp.fc2.weight"][1], "norm_pre.weight" in shapes
     swiglu = shapes["blocks.0.mlp.fc1.bias"][0] == 2 * mlp_dim
     return {
-        "image_size": size or square_image_size(positions - prefix_tokens * prefix_positions, patch_size),
+        "image_size": size,
         "patch_size": patch_size,
         "depth": num_blocks(shapes, r"blocks\.(\d+)\."),
         "width": width,
