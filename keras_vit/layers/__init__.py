@@ -29,6 +29,7 @@ from keras_vit.layers.positions import resample_grid as resample_grid
 from keras_vit.layers.resnet.backbone import ResNetBackbone as ResNetBackbone
 from keras_vit.layers.resnet.backbone import SmallImageResNet as SmallImageResNet
 from keras_vit.layers.resnet.standardized_conv import StandardizedConv2D as StandardizedConv2D
+from keras_vit.layers.rotary import RotaryPositions as RotaryPositions
 from keras_vit.layers.tokens import ClassToken as ClassToken
 from keras_vit.layers.tokens import LearnedTokens as LearnedTokens
 from keras_vit.layers.tokens import PatchDropout as PatchDropout

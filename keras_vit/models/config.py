@@ -51,8 +51,8 @@ class ViTConfig:
             not used.
         representation_size: Width of a hidden tanh layer before the head, as in the paper's pre-training; None to
             omit it.
-        position_embedding: "learned_1d", "learned_2d", "relative", "none" (appendix D.4), "sincos_2d", "rotary" (DINOv3)
-            or "learned_1d_and_rotary" (EVA-02).
+        position_embedding: "learned_1d", "learned_2d", "relative", "none" (appendix D.4), "sincos_2d", "rotary"
+            (DINOv3) or "learned_1d_and_rotary" (EVA-02).
         rotary_theta, rotary_coordinates: `theta` and `coordinates` of `RotaryPositions`, for rotary positions.
         position_placement: "stem" (once, before the first block), "every_layer" (before each block, separate
             embeddings) or "shared" (before each block, the same embeddings).
@@ -228,8 +228,8 @@ def check_rotary(config: ViTConfig):
         is_pair = isinstance(coordinates, tuple) and len(coordinates) == 2
         if not is_pair or not all(map(is_integer, coordinates)):
             raise ValueError(
-                f"`rotary_coordinates` must be {' or '.join(map(repr, COORDINATES))}, or (rows, columns) of a grid, such "
-                f"as (16, 16). Received: {coordinates!r}"
+                f"`rotary_coordinates` must be {' or '.join(map(repr, COORDINATES))}, or (rows, columns) of a grid, "
+                f"such as (16, 16). Received: {coordinates!r}"
             )
 
 

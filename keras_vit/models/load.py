@@ -269,12 +269,21 @@ def _warn_of_guess(checkpoint):
         )
 
 
+# Of the paper's largest, G/14, 1.8 billion; DINOv3's 7B has 6.7 billion.
+MOST_WEIGHTS = 4_000_000_000
+
+
 def _check_size(checkpoint, arguments):
-    """Raises a ValueError if the checkpoint's description declares more weights than the file has."""
+    """Raises a ValueError for too many weights, or if the checkpoint's description declares more than the file has."""
     described = checkpoint.arguments
     if arguments.keys() & {"image_size", "patch_size"}:  # the caller's grid, not the file's
         described = {**described, "image_size": None}
     count = sum(math.prod(shape) for shape in checkpoint.tensors.shapes.values())
+    if count > MOST_WEIGHTS:
+        raise ValueError(
+            f"{checkpoint.tensors.path} has {count:,} weights, {4 * count / 1e9:.0f} GB in float32. Supported: up to "
+            f"{MOST_WEIGHTS:,}, such as DINOv3's S, S+, B, L and H+. Load a smaller model of its family."
+        )
     try:
         declared = least_weights({"patch_size": 1, **described})
     except TypeError:  # reported where the model is built

@@ -43,7 +43,11 @@ def test_tokens_that_are_read(read):
     layer = RotaryPositions((2, 3), prefix_tokens=2)
     layer.build(HEADS.shape)
     whole = np.asarray(layer(HEADS))
-    picked = (lambda x: x[:, :, :read]) if isinstance(read, int) else lambda x: np.take_along_axis(x, read[:, None, :, None], 2)
+    picked = (
+        (lambda x: x[:, :, :read])
+        if isinstance(read, int)
+        else lambda x: np.take_along_axis(x, read[:, None, :, None], 2)
+    )
     np.testing.assert_array_equal(layer(picked(HEADS), read=read), picked(whole))
 
 

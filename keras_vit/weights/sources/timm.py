@@ -200,7 +200,9 @@ def check_supported(tensors: Tensors, architecture: str):
     if reason:
         raise ValueError(f"{tensors.path} is {architecture} of timm, which is not supported: it has {reason}.")
     if "norm_pre.weight" in tensors and "attn_pool.latent" in tensors:
-        raise ValueError(f"{tensors.path} is a Perception Encoder, which is not supported: it has {PERCEPTION_ENCODER}.")
+        raise ValueError(
+            f"{tensors.path} is a Perception Encoder, which is not supported: it has {PERCEPTION_ENCODER}."
+        )
 
 
 def model_arguments(tensors: Tensors, config: dict, rotary: bool = False) -> dict:

@@ -18,7 +18,6 @@ from keras_vit.weights.sources.arrays import (
     respell,
     with_derived,
     zero_biases,
-    zeros,
 )
 
 # Names of eva.py, and before these of DINOv3's authors, to those of timm's ViT.
@@ -43,7 +42,7 @@ DINOV3 = {"position_embedding": "rotary", "rotary_theta": 100.0, "rotary_coordin
 ROPE_VIT = {"position_embedding": "rotary", "rotary_theta": 100.0, "rotary_coordinates": "indices"}
 EVA02 = {"position_embedding": "rotary", "rotary_theta": 10_000.0, "rotary_coordinates": (16, 16)}
 # Parts of the names of models, and the arguments that their definitions have, but not their files.
-FORMS = (
+FORMS: tuple[tuple[str, dict], ...] = (
     (r"dinov3|lingbot", DINOV3),
     (r"_rope_(ape_)?\d", ROPE_VIT),
     (r"eva02_(tiny|small)|_rope_reg\d", EVA02),
@@ -80,7 +79,9 @@ def _form(tensors, architecture):
     for pattern, form in FORMS:
         if re.search(pattern, architecture):
             return form
-    if "pos_embed" not in tensors and ("storage_tokens" in tensors or {"cls_token", "reg_token"} <= tensors.shapes.keys()):
+    if "pos_embed" not in tensors and (
+        "storage_tokens" in tensors or {"cls_token", "reg_token"} <= tensors.shapes.keys()
+    ):
         return DINOV3
     raise ValueError(
         f"{tensors.path} is a model of timm's eva.py whose positions its file does not state. Received: architecture "
