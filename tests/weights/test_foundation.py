@@ -174,6 +174,20 @@ def test_heads_of_the_largest(golden, heads, hidden, tmp_path):
     assert open_checkpoint(tmp_path).num_heads == heads
 
 
+def test_the_largest_are_refused(tmp_path, monkeypatch):
+    """As DINOv3's 7B, which is too large for a test."""
+    monkeypatch.setattr("keras_vit.models.load.MOST_WEIGHTS", 1000)
+    with pytest.raises(ValueError, match=r"has 1\d,\d+ weights, 0 GB in float32. Supported: up to 1,000"):
+        keras_vit.load(foundation_folder(tmp_path, "hf_dinov3"))
+
+
+def test_heads_of_rotary_models(tmp_path):
+    """DINOv3's H+ is as wide as H/14, which has 16."""
+    wide = {"patch_embed.proj.weight": np.zeros((1280, 3, 1, 1), "float32")}
+    file = write_arrays(tmp_path / "model.safetensors", golden_weights("timm_dinov3") | wide)
+    assert open_checkpoint(file).num_heads == 20
+
+
 def test_what_is_not_supported_has_a_reason(tmp_path):
     plain, clip, openai = (golden_weights(name) for name in ("timm_dino", "hf_clip", "openai_clip"))
     rope, head = golden_weights("timm_rope"), np.zeros((2, 24), "float32")
