@@ -45,10 +45,9 @@ def test_probabilities_are_those_of_the_source(source, format_, tmp_path):
     assert np.abs(np.log(probabilities) - tf.nn.log_softmax(logits)).max() < FORMATS[format_]
 
 
-EXTENDED = [pytest.param(name, marks=pytest.mark.extended) for name in ("timm_siglip", "timm_eva02")]
-
-
-@pytest.mark.parametrize("name", ["dinov2", "hf_clip", "hf_dinov3", *EXTENDED])
+@pytest.mark.parametrize(
+    "name", ["dinov2", "hf_clip", "hf_dinov3", pytest.param("timm_siglip", marks=pytest.mark.extended)]
+)
 def test_embeddings_are_those_of_the_source(name, tmp_path):
     (tmp_path / "weights").mkdir()
     heads = FOUNDATION[name][1].get("num_heads")
