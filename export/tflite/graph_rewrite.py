@@ -154,11 +154,13 @@ def _self_attention(layer, tokens, weights):
     batch, length, width = tokens.shape
     heads, head = layer.num_heads, width // layer.num_heads
     joined = tf.reshape(layer.qkv(tokens), (batch, length, 3 * heads, head))
-    query, key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 3, axis=1)  # (B, K, N, d)
-    if layer.query_norm is not None:
-        query, key = layer_norm(layer.query_norm, query), layer_norm(layer.key_norm, key)
-    if layer.rotary is not None:
-        query, key = layer.rotary(query), layer.rotary(key)
+    joined = tf.transpose(joined, (0, 2, 1, 3))  # (B, 3 K, N, d)
+    if layer.rotary is not None and layer.query_norm is None:  # queries and keys together: half the operations
+        both, value = tf.split(joined, (2 * heads, heads), axis=1)
+        query, key = tf.split(layer.rotary(both), 2, axis=1)  # (B, K, N, d)
+    else:
+        query, key, value = tf.split(joined, 3, axis=1)  # (B, K, N, d)
+        query, key = _normalized_and_rotated(layer, query, key)
     logits = tf.matmul(query, key, transpose_b=True)  # (B, K, N, N), scaled by `export_copy`
     if layer.relative is not None:
         logits = logits + layer.relative(query)
@@ -175,11 +177,14 @@ def _attention_of_first_tokens(layer, tokens, weights, count):
     query = tf.transpose(tf.reshape(query, (batch, count, heads, head)), (0, 2, 1, 3))  # (B, K, count, d)
     joined = tf.reshape(tf.matmul(tokens, kernel[:, width:]) + bias[width:], (batch, length, 2 * heads, head))
     key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 2, axis=1)  # (B, K, N, d)
+    query, key = _normalized_and_rotated(layer, query, key, count)
+    return _project_mixed(layer, tf.matmul(query, key, transpose_b=True), value, weights)
+
+
+def _normalized_and_rotated(layer, query, key, count=None):
     if layer.query_norm is not None:
         query, key = layer_norm(layer.query_norm, query), layer_norm(layer.key_norm, key)
-    if layer.rotary is not None:
-        query, key = layer.rotary(query, read=count), layer.rotary(key)
-    return _project_mixed(layer, tf.matmul(query, key, transpose_b=True), value, weights)
+    return (query, key) if layer.rotary is None else (layer.rotary(query, read=count), layer.rotary(key))
 
 
 def _project_mixed(layer, logits, value, weights):
