@@ -4,6 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.keras_internals import compiled_by_xla
 from keras_vit.layers.positions import check_grid, check_tokens
 
 COORDINATES = ("centers", "indices")
@@ -69,8 +70,7 @@ class RotaryPositions(keras.layers.Layer):
         if isinstance(read, int) and read <= self.prefix_tokens:
             return heads
         cosines, sines = (self._rows(table, read, heads.dtype) for table in (self.cosines, self.sines))
-        first, second = ops.split(heads, 2, axis=-1)
-        return heads * cosines + ops.concatenate([second, first], axis=-1) * sines
+        return heads * cosines + exchange_halves(heads) * sines
 
     def _rows(self, table, read, dtype):
         """Rows of a table (N, d) for the tokens that are read: (N, d), (M, d), or (B, 1, M, d)."""
@@ -85,3 +85,13 @@ class RotaryPositions(keras.layers.Layer):
     def get_config(self):
         names = ("grid", "prefix_tokens", "theta", "coordinates")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def exchange_halves(heads):
+    """The channels d / 2, ..., d - 1, 0, ..., d / 2 - 1 of an array (..., d)."""
+    if compiled_by_xla():
+        # On a TPU a product with a permutation is cheaper than slices of 32 channels, which fill a quarter of a tile.
+        width = heads.shape[-1]
+        return ops.matmul(heads, ops.cast(np.roll(np.eye(width), width // 2, axis=1), heads.dtype))
+    first, second = ops.split(heads, 2, axis=-1)
+    return ops.concatenate([second, first], axis=-1)
