@@ -159,9 +159,10 @@ def _lower_with_jax(step, state, specs, devices, trains, sharding) -> HloProgram
     shardings = jax.tree.map(lambda array: array.sharding, state)
     data = tree.map_structure(batch, specs)
     with _shardings_in_hlo(jax.config), _unfiltered_errors(), lowering_for_tpu():
-        options = {"donate_argnums": 0, "out_shardings": (None, shardings)} if trains else {}
+        ends = (None, shardings) if trains else None
+        program = jax.jit(step, donate_argnums=0 if trains else (), out_shardings=ends)
         try:
-            lowered = jax.jit(step, **options).trace(state, data).lower(lowering_platforms=("tpu",))
+            lowered = program.trace(state, data).lower(lowering_platforms=("tpu",))
         except (ValueError, TypeError, NotImplementedError) as error:  # JAX's own errors are subclasses
             return HloProgram(b"", (str(error).partition("\n")[0],))
     return HloProgram(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto(), (), partitioned=devices > 1)
