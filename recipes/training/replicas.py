@@ -100,8 +100,9 @@ class ReplicaInvariant(CustomUpdate):
         return loss * ops.cast(self.loss_scale.scale if self.loss_scale else INITIAL_SCALE, loss.dtype)
 
     def replica_update(self, gradients, variables, learning_rate):
-        # From whole sums XLA makes reduce-scatters; else it splits the products of the backward pass, in more memory.
-        gradients = [self.split(self.whole(gradient)) for gradient in self.summed(gradients)]
+        gradients = self.summed(gradients)
+        if self.mesh:  # from whole sums XLA makes reduce-scatters; else it splits the backward pass, in more memory
+            gradients = [self.split(self.whole(gradient)) for gradient in gradients]
         before = ops.cast(self.nonfinite_steps, INTEGER)  # steps that were skipped
         if self.loss_scale:
             gradients = self.loss_scale.unscale(gradients)
