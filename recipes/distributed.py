@@ -109,6 +109,15 @@ def choose_devices(name: str, join_seconds: int = JOIN_SECONDS) -> JaxDevices:
     return devices
 
 
+def whole_array(variable) -> np.ndarray:
+    """All of a variable of Keras; if other processes hold parts of it, all of them must call this."""
+    if keras.backend.backend() == "jax" and not variable.value.is_fully_replicated:
+        from jax.experimental import multihost_utils
+
+        return np.asarray(multihost_utils.process_allgather(variable.value, tiled=True))
+    return keras.ops.convert_to_numpy(variable)
+
+
 @contextmanager
 def on_this_process():
     """Variables that are created within are of this process alone: with JAX, no other one has to create them, too."""

@@ -300,6 +300,8 @@ class Run(Checked):
             without bfloat16 (T4, V100): the loss is scaled, see `keras_vit.recipes.training.replicas`.
         remat: Part of each Transformer block that the backward pass recomputes instead of storing: less memory, more
             computation, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
+        shard_optimizer: Split the optimizer's state among all devices (ZeRO-1), with Keras on JAX: less memory, the
+            same numbers. See `keras_vit.recipes.training.replicas` and docs/tpu.md.
         seed: Seed of initial weights, data order, crops, masks and dropout.
         steps_per_execution: Steps per call of the compiled training function. More is faster for small models and on
             TPUs.
@@ -322,6 +324,7 @@ class Run(Checked):
     strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     remat: Literal["mlp", "attention", "block"] | None = None
+    shard_optimizer: bool = False
     seed: int = 0
     steps_per_execution: int = 1
     epoch_steps: int = 1_000

@@ -45,6 +45,8 @@ SUPERVISED = Supervised(
     run=RUN,
     total_steps=STEPS,
 )
+# Of which the compiler sums the gradients by reduce-scatters.
+WIDE = replace(SUPERVISED, architecture=replace(ARCHITECTURE, depth=1, width=512, mlp_dim=512, num_heads=4))
 # The state of its random generators is part of a checkpoint, but it drops nothing.
 NO_DROPS = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=1e-9))
 MASKED = MaskedPatch(architecture=ARCHITECTURE, data=DATA, optimizer=OPTIMIZER, run=RUN, total_steps=STEPS)
@@ -54,7 +56,10 @@ RECIPES = {
     "supervised": SUPERVISED,
     "masked-autoencoder": MaskedAutoencoder(ARCHITECTURE, DATA, OPTIMIZER, RUN, **DECODER),
     "muon": replace(SUPERVISED, optimizer=replace(OPTIMIZER, name="muon")),
+    "lamb": replace(MASKED, optimizer=replace(OPTIMIZER, name="lamb")),
+    "sgd": replace(MASKED, optimizer=replace(OPTIMIZER, name="sgd", learning_rate=0.1)),
 }
+SHARDED = ("masked-patch", "supervised", "muon", "lamb", "sgd")  # with and without `run.shard_optimizer`
 
 
 class Start(keras.callbacks.Callback):
@@ -125,25 +130,31 @@ def main(folder):
 
     if PROCESSES[-1] in os.environ:
         recipe = resumable(SUPERVISED, folder / "processes", "multi-worker")
-        trained(recipe, stop_at=HALF)
-        save(f"process-{os.environ[PROCESSES[-1]]}", trained(recipe))
+        sharded = on_devices(recipe, "multi-worker", shard_optimizer=True)
+        trained(sharded, stop_at=HALF)
+        save(f"process-{os.environ[PROCESSES[-1]]}", trained(sharded))
         run(recipe)  # only evaluates, and the first process writes the results
         return
     for name, recipe in RECIPES.items():
         save(name, trained(on_devices(recipe, "mirrored")))
+    for name in SHARDED:
+        save(f"{name}-sharded", trained(on_devices(RECIPES[name], "mirrored", shard_optimizer=True)))
     save("one-device", trained(SUPERVISED))
     dropout = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=0.5, stochastic_depth=0.5))
     save("whole", trained(on_devices(dropout, "mirrored")))
     trained(resumable(dropout, folder / "resumed", "mirrored"), stop_at=HALF)
     save("resumed", trained(resumable(dropout, folder / "resumed", "mirrored")))
+    resumed = on_devices(resumable(NO_DROPS, folder / FROM_TENSORFLOW), "mirrored", shard_optimizer=True)
+    save(FROM_TENSORFLOW, trained(resumed))
     trained(resumable(NO_DROPS, folder / HALF_DONE), stop_at=HALF)
-    save(FROM_TENSORFLOW, trained(resumable(NO_DROPS, folder / FROM_TENSORFLOW)))
     save("good-steps", after_bad_steps([]))
     save("bad-steps", after_bad_steps([0, 2, 2]))
     np.savez(folder / "after-ema.npz", *used_after_ema())
     programs = RecipePrograms(SUPERVISED, 10, STEPS, REPLICAS)
     for kind, batch_size in (("training", 4), ("evaluation", 16)):
         (folder / f"{kind}.hlo").write_bytes(programs.lower(kind, batch_size).hlo)
+    programs = RecipePrograms(on_devices(WIDE, "auto", shard_optimizer=True), 10, STEPS, REPLICAS)
+    (folder / "sharded.hlo").write_bytes(programs.lower("training", 4).hlo)
 
 
 if __name__ == "__main__":

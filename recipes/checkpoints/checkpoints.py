@@ -8,13 +8,12 @@ from contextlib import suppress
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
 from keras_vit.atomic_write import literal_folder
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.run_identity import RunIdentity
 from keras_vit.recipes.checkpoints.stop_signals import StopSignals
-from keras_vit.recipes.distributed import Workers, strategy_of
+from keras_vit.recipes.distributed import Workers, strategy_of, whole_array
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.watch import TERMINATED
 
@@ -31,7 +30,7 @@ UNREACHABLE = (
 class TrainingState:
     """The variables of a compiled model and its optimizer, among them random-generator states.
 
-    With Keras on TensorFlow they are its own variables; with JAX copies of these, in the memory of the host.
+    With Keras on TensorFlow they are its own variables; with JAX copies of all of these, in the memory of the host.
     """
 
     def __init__(self, model):
@@ -40,9 +39,9 @@ class TrainingState:
         self.groups = {"model": self._numbered(model.variables), "optimizer": self._numbered(model.optimizer.variables)}
 
     def copy_from_model(self):
-        """Copies the current values, before a checkpoint is written."""
+        """Copies the current values, before a checkpoint is written; all processes must call this."""
         for variable, copy in self.pairs:
-            copy.assign(ops.convert_to_numpy(variable))
+            copy.assign(whole_array(variable))
 
     def copy_to_model(self):
         """Copies the values back, after a checkpoint was read."""
@@ -55,7 +54,7 @@ class TrainingState:
     def _tensorflow_variable(self, variable):
         if not self.with_jax:
             return variable.value
-        value = ops.convert_to_numpy(variable)
+        value = whole_array(variable)
         # Keras's integers are int64 with TensorFlow, also the states of random generators, which are unsigned with JAX:
         # a checkpoint of either can be read with the other.
         copy = tf.Variable(value.astype("int64") if value.dtype.kind in "iu" else value)
@@ -192,11 +191,11 @@ class Checkpoints(keras.callbacks.Callback):
                 f"increase optimizer.warmup_steps. {last}"
             )
         path = os.path.join(self.folder, f"step-{step}")
+        self.state.copy_from_model()
         if self.workers.chief:
             if self.identity:
                 self.identity.check_owner(self.folder)
             try:
-                self.state.copy_from_model()
                 with literal_folder(self.folder) as folder:
                     self.checkpoint.write(os.path.join(folder, os.path.basename(path)))
                 self._remove_old(step)

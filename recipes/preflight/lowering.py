@@ -53,7 +53,8 @@ def lower_step(model, kind: str, specs: tuple, replicas: int = 1) -> HloProgram:
     devices = replicas if kind == "training" else 1
     step = {"training": model.train_step, "evaluation": model.test_step, "inference": model.predict_step}[kind]
     if keras.backend.backend() == "jax":
-        return _lower_with_jax(step, jax_state(model, kind, specs), specs, devices, donate=kind == "training")
+        sharding = getattr(getattr(model, "optimizer", None), "sharding", lambda shape: None)
+        return _lower_with_jax(step, jax_state(model, kind, specs), specs, devices, kind == "training", sharding)
     with _cross_replica_sums(devices):
         return lower_to_hlo(lambda *batch: step(batch), specs)
 
@@ -125,28 +126,43 @@ def _reason(error):
 
 
 AXIS = "batch"
+OPTIMIZER = 2  # its variables are the third group of a training step's state, see `jax_state`
 
 
-def _lower_with_jax(step, state, specs, devices, donate) -> HloProgram:
-    """The program of all devices: weights are copies, batches are split (`keras.distribution.DataParallel`)."""
+def mesh_of(devices: int):
+    """A mesh of devices that are not attached, for JAX."""
+    from jax.sharding import AbstractMesh
+
+    return AbstractMesh((devices,), (AXIS,))
+
+
+def _lower_with_jax(step, state, specs, devices, trains, sharding) -> HloProgram:
+    """The program of all devices: weights are copies, batches are split (`keras.distribution.DataParallel`).
+
+    Args:
+        sharding: Of the optimizer's variables by their shape, see `ReplicaInvariant`.
+    """
     import jax
-    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+    from jax.sharding import NamedSharding, PartitionSpec
 
-    mesh = AbstractMesh((devices,), (AXIS,))
-    copies, split = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (AXIS,)))
+    copies, split = (NamedSharding(mesh_of(devices), PartitionSpec(*axes)) for axes in ((), (AXIS,)))
 
     def batch(spec):
         first, *rest = spec.shape.as_list()
         return jax.ShapeDtypeStruct((devices * first, *rest), spec.dtype.as_numpy_dtype, sharding=split)
 
-    def copy(array):
-        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=copies)
+    def describe(group, array):
+        place = sharding(array.shape) if trains and group == OPTIMIZER else None
+        return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=place or copies)
 
+    state = tuple([describe(group, array) for array in arrays] for group, arrays in enumerate(state))
+    shardings = jax.tree.map(lambda array: array.sharding, state)
     data = tree.map_structure(batch, specs)
     with _shardings_in_hlo(jax.config), _unfiltered_errors(), lowering_for_tpu():
-        program = jax.jit(step, donate_argnums=0 if donate else ())
+        ends = (None, shardings) if trains else None
+        program = jax.jit(step, donate_argnums=0 if trains else (), out_shardings=ends)
         try:
-            lowered = program.trace(jax.tree.map(copy, state), data).lower(lowering_platforms=("tpu",))
+            lowered = program.trace(state, data).lower(lowering_platforms=("tpu",))
         except (ValueError, TypeError, NotImplementedError) as error:  # JAX's own errors are subclasses
             return HloProgram(b"", (str(error).partition("\n")[0],))
     return HloProgram(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto(), (), partitioned=devices > 1)

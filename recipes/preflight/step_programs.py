@@ -6,7 +6,7 @@ from pathlib import Path
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.preflight.lowering import HloProgram, lower_step
+from keras_vit.recipes.preflight.lowering import HloProgram, lower_step, mesh_of
 from keras_vit.recipes.self_supervised import compile_self_supervised, self_supervised_batches
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.model import compile_classifier
@@ -58,6 +58,8 @@ class RecipePrograms(StepPrograms):
             self.model, _ = compile_classifier(start, num_classes, total_steps, multi_label=self.multi_label)
             self.kinds = ("training", "evaluation")
         self.model.optimizer.build(self.model.trainable_variables)
+        if recipe.run.shard_optimizer:
+            self.model.optimizer.mesh = mesh_of(replicas)
         self.accumulation_steps = recipe.optimizer.accumulation_steps
         accumulate_gradients(self.model, self.accumulation_steps, replicas)
 

@@ -143,6 +143,9 @@ def _update_pairs(model, function):
         for variable, average in ema_pairs(optimizer):
             if isinstance(strategy, JaxDevices):
                 function(variable, average)
+                # Before the next pair: gathers that run at the same time can block each other on CPUs.
+                for changed in (variable, average):
+                    changed.value.block_until_ready()
             else:
                 strategy.extended.update(variable.value, function, args=(average.value,))
 

@@ -44,8 +44,16 @@ def _has_tpus(strategy) -> bool:
 
 
 def check_backend(recipe: Recipe):
-    """Raises ValueError for distillation with Keras on JAX."""
-    if keras.backend.backend() == "jax" and recipe.has_teacher:
+    """Raises ValueError for distillation with Keras on JAX, and for what only JAX splits with TensorFlow."""
+    with_jax = keras.backend.backend() == "jax"
+    if recipe.run.shard_optimizer and not with_jax:
+        raise RecipeError(
+            "Only Keras on JAX splits the optimizer's state: start the command with KERAS_BACKEND=jax, or leave a copy "
+            f"on each device. The backend is KERAS_BACKEND={keras.backend.backend()}.",
+            {"run.shard_optimizer": True},
+            {"run.shard_optimizer": False},
+        )
+    if with_jax and recipe.has_teacher:
         raise ValueError(
             "Distillation requires Keras on TensorFlow, which runs the teacher. Received: KERAS_BACKEND=jax. Start it "
             "with KERAS_BACKEND=tensorflow."

@@ -4,6 +4,7 @@ import os
 import tempfile
 import warnings
 
+import keras
 import tensorflow as tf
 
 import keras_vit
@@ -237,6 +238,8 @@ def optimizer_arguments(recipe: Recipe, total_steps: int, model) -> dict:
     """Arguments of `compile`: the optimizer of a recipe, for the trainable weights of a model."""
     loss_scaling = recipe.run.precision == "mixed_float16"
     optimizer = build_optimizer(recipe.optimizer, total_steps, model, loss_scaling)
+    if recipe.run.shard_optimizer and (distribution := keras.distribution.distribution()):
+        optimizer.mesh = distribution.device_mesh.backend_mesh
     # Keras's scaling would apply an optimizer inside of another, whose step, counters and averages we read.
     return {"optimizer": optimizer, "auto_scale_loss": False}
 

@@ -115,7 +115,7 @@ class Lamb(AdamStep, keras.optimizers.Lamb):
         update = self.adam_update(gradient, variable)
         if self.decayed[self.index_of(variable)]:
             update += self.weight_decay * variable
-            lengths = ops.norm(ops.reshape(variable, (-1,))), ops.norm(ops.reshape(update, (-1,)))
+            lengths = [ops.sqrt(ops.sum(ops.square(array))) for array in (variable, update)]
             both = (lengths[0] > 0) & (lengths[1] > 0)
             update *= ops.where(both, lengths[0] / ops.where(both, lengths[1], 1.0), 1.0)
         self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * update)

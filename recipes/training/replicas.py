@@ -1,5 +1,7 @@
 """Optimizer steps that are the same on any number of replicas and skip non-finite gradients."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -32,7 +34,14 @@ class ReplicaInvariant(CustomUpdate):
     Args:
         rate_factors: Factors of the learning rate, one per variable in the order of `build`; None for 1.
         loss_scaling: Scale the loss. Compile the model with auto_scale_loss=False: Keras's scaling would be added.
+
+    Attributes:
+        mesh: With Keras on JAX, a mesh of one axis, set before `build`: each of its devices holds a part of each moment
+            and average, see `sharding`, computes that part of a step, and gets the others (ZeRO-1, arXiv 1910.02054).
+            None for copies on all devices.
     """
+
+    mesh: Any = None
 
     def __init__(self, *args, rate_factors: list[float] | None = None, loss_scaling: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
@@ -56,6 +65,34 @@ class ReplicaInvariant(CustomUpdate):
                 for average, variable in zip(self.averages, variables):
                     average.assign(ops.copy(variable))  # JAX would share the array, and cannot donate it twice
 
+    def sharding(self, shape):
+        """The `jax.sharding.NamedSharding` of an array: it is split along its first axis that the devices divide.
+
+        None for a copy on each device: for vectors, arrays without such an axis, and without a mesh.
+        """
+        axes = [axis for axis, size in enumerate(shape) if self.mesh and size % self.mesh.size == 0]
+        if len(shape) < 2 or not axes:
+            return None
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        return NamedSharding(self.mesh, PartitionSpec(*[None] * axes[0], *self.mesh.axis_names))
+
+    def add_variable(self, shape, *args, layout=None, **options):
+        return super().add_variable(shape, *args, layout=self.sharding(shape) or layout, **options)
+
+    def split(self, array):
+        """An array of a step, of which each device computes its part."""
+        sharding = self.sharding(array.shape)
+        return array if sharding is None else keras.distribution.distribute_tensor(array, sharding)
+
+    def whole(self, array):
+        """An array of a step, all of it on each device."""
+        if self.mesh is None:
+            return array
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        return keras.distribution.distribute_tensor(array, NamedSharding(self.mesh, PartitionSpec()))
+
     def scale_loss(self, loss):
         """The loss to differentiate."""
         if not self.loss_scaling:
@@ -64,6 +101,8 @@ class ReplicaInvariant(CustomUpdate):
 
     def replica_update(self, gradients, variables, learning_rate):
         gradients = self.summed(gradients)
+        if self.mesh:  # from whole sums XLA makes reduce-scatters; else it splits the backward pass, in more memory
+            gradients = [self.split(self.whole(gradient)) for gradient in gradients]
         before = ops.cast(self.nonfinite_steps, INTEGER)  # steps that were skipped
         if self.loss_scale:
             gradients = self.loss_scale.unscale(gradients)
@@ -103,7 +142,8 @@ class ReplicaInvariant(CustomUpdate):
         super().assign_add(variable, ops.where(self._finite, value, ops.zeros((), value.dtype)))
 
     def assign_sub(self, variable, value):
-        super().assign_sub(variable, ops.where(self._finite, value, ops.zeros((), value.dtype)))
+        value = ops.where(self._finite, value, ops.zeros((), value.dtype))
+        super().assign_sub(variable, self.whole(value))  # a gathered weight would be copied, before and after the step
 
     def get_config(self):
         factors = self.rate_factors

@@ -31,7 +31,7 @@ def describe_run(
         "model": _model(model),
         "data": _data(recipe, dataset),
         "precision": recipe.run.precision + _slow_bfloat16(recipe.run.precision, strategy),
-        "optimizer": _optimizer(recipe.optimizer),
+        "optimizer": _optimizer(recipe.optimizer) + _split(recipe.run, strategy.num_replicas_in_sync),
     }
     if recipe.has_teacher:
         lines["teacher"] = _teacher(recipe)
@@ -116,6 +116,10 @@ def _data(recipe, dataset):
 
 def _teacher(recipe):
     return f"{recipe.teacher}, {recipe.distillation}, {recipe.distillation_alpha:g} of the loss"
+
+
+def _split(run, replicas):
+    return f", state split among {replicas} devices" if run.shard_optimizer and replicas > 1 else ""
 
 
 def _optimizer(optimizer):

@@ -70,6 +70,7 @@ def command(cell, data: Path, folder: Path, *more) -> list[str]:
     words += ["--optimizer.ema-momentum", "0.5"] if cell.ema else []
     words += ["--optimizer.accumulation-steps", "2"] if cell.accumulation else []
     words += ["--run.remat", cell.remat] if cell.remat else []
+    words += ["--run.shard-optimizer"] if cell.devices == "jax8" and cell.interrupted else []
     return [*words, "--run.folder", str(folder), *map(str, more)]
 
 

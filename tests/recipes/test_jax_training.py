@@ -1,6 +1,7 @@
 """Training with Keras on JAX: on one device, on eight and in two processes, it equals that on TensorFlow."""
 
 import json
+import math
 import os
 import re
 import socket
@@ -11,7 +12,7 @@ import jax_training
 import numpy as np
 import pytest
 from checkpointed_training import steps
-from jax_training import FROM_TENSORFLOW, HALF, HALF_DONE, NO_DROPS, RECIPES, REPLICAS, STEPS
+from jax_training import FROM_TENSORFLOW, HALF, HALF_DONE, NO_DROPS, RECIPES, REPLICAS, SHARDED, STEPS
 
 import keras_vit
 from keras_vit.recipes.preflight.compile_steps import compile_in_subprocess
@@ -63,6 +64,11 @@ def assert_equal(results, expected, atol=1e-5):
 @pytest.mark.parametrize("name", RECIPES)
 def test_eight_devices_equal_tensorflow(name, results, on_tensorflow):
     assert_equal(results[name], on_tensorflow[name])
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_a_sharded_optimizer_changes_nothing(name, results):
+    assert_equal(results[f"{name}-sharded"], results[name], 1e-6)
 
 
 @pytest.mark.parametrize("name", ["one-device", "process-0", "process-1", FROM_TENSORFLOW])
@@ -117,3 +123,16 @@ def test_the_steps_compile_for_a_tpu(results, folder):
     assert "all-reduce" in step and re.search(r"f32\[4,8,8,3\]\S* parameter", step)  # a device's part of 16 images
     step = compile_in_subprocess(evaluation, "v5e:2x2", 1)["schedule"]
     assert "all-reduce" not in step and re.search(r"f32\[16,8,8,3\]\S* parameter", step)
+
+
+def test_the_sharded_step_holds_a_part_of_the_optimizers_state(results, folder):
+    program = (folder / "sharded.hlo").read_bytes()
+    step = compile_in_subprocess(program, "v5e:2x2", REPLICAS, partitioned=True)["schedule"]
+    assert "all-reduce-scatter" in step and " all-gather(" in step
+    inputs = re.findall(r"f32\[([\d,]+)\]", step[step.index("\nENTRY ") :].partition(") -> ")[0])
+    matrices = (4 * 4 * 3 + 4 + 3 * 512 + 3 * 512 + 10) * 512  # patches, positions, attention, MLP, head
+    vectors = (1 + 4 + 3 + 1 + 2 + 2) * 512 + 10  # biases and normalizations
+    images = 4 * 8 * 8 * 3
+    # Two moments and the average of each weight.
+    held = matrices + vectors + 3 * (matrices / REPLICAS + vectors) + images
+    assert sum(math.prod(map(int, shape.split(","))) for shape in inputs) == held

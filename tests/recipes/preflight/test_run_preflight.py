@@ -173,6 +173,8 @@ def test_recipes_that_no_tpu_can_run(recipe, monkeypatch):
         preflight(replace(recipe, optimizer=Optimizer(warmup_steps=10**9)), "v5e:2x4")
     with pytest.raises(ValueError, match="mixed_bfloat16"):
         preflight(replace(recipe, run=replace(recipe.run, precision="mixed_float16")))
+    with pytest.raises(ValueError, match="KERAS_BACKEND=jax.*run.shard_optimizer=False"):
+        preflight(replace(recipe, run=replace(recipe.run, shard_optimizer=True)))
     distillation = Distillation(recipe.architecture, data=recipe.data, optimizer=Optimizer(warmup_steps=1))
     with pytest.raises(ValueError, match="teacher=None"):
         preflight(distillation, "v5e:1")
