@@ -1,98 +1,157 @@
-"""Latency of TFLite files of ViT: `write_tflite` and KerasHub's layers with TensorFlow's converter.
+"""Files of a trained ViT for phones, by this project and by others: speed, size, accuracy and seconds of conversion.
 
-Requires vit-for-keras[tensorflow,export] and keras-hub.
-Command: python benchmarks/tflite.py                     # Ti/16, S/16 and B/16 at 224 pixels, 2 threads; some minutes
-         python benchmarks/tflite.py --models S/16 --num-runs 200
-KerasHub's model is converted from a SavedModel of batch 1, in float32, dynamic-range and full int8. Weights and images
-are random. The files of a model are timed in turns of ten calls, each in a separate process, so that load on the
-machine affects all; compare the ratios.
+Requires vit-for-keras[tensorflow,recipes,export]; downloads the peers (`tflite_peers.PEERS`, about 12 GB, most of it
+PyTorch's) into environments of their own in ENVIRONMENTS, once.
+Command: python benchmarks/tflite.py deit_tiny_patch16_224.safetensors PHOTOS ENVIRONMENTS
+         python benchmarks/tflite.py ... --peers executorch keras-hub --num-runs 200
+The weights are timm's, named as there. PHOTOS/train/<class>/ calibrates, PHOTOS/test/<class>/ is judged; classes are
+WordNet ids of ImageNet. Points lost are top-1 of Keras in float32 minus that of the file. Seconds are of one format at
+a time, without imports and reading the weights, in parentheses of CPU time. Files are timed in turns of ten calls, each
+in a process of its own: the table has the smallest time of each. ExecuTorch chooses its threads itself.
 """
 
 import argparse
-import importlib.util
+import json
+import shutil
+import subprocess
+import sys
 import tempfile
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+from tflite_peers import PEERS
 
-SIZE, CLASSES = 224, 1000
-COUNTERPARTS = {"float32": "float32", "dynamic-int8": "dynamic-int8", "int8": "int8", "mixed-int8": "dynamic-int8"}
+import keras_vit
+from keras_vit.class_names import imagenet_class_names
+from keras_vit.export import write_tflite
+from keras_vit.export.benchmark import RUNS_PER_TURN, WORKER
+from keras_vit.export.tflite.graph import run_tflite
+from keras_vit.recipes.data import decoded_images, open_dataset
+from keras_vit.recipes.recipe import Data
+from keras_vit.weights import save
+
+FORMATS = ("float32", "dynamic-int8", "mixed-int8", "int8", "int4-weights")
+SCRIPT = Path(__file__).with_name("tflite_peers.py")
 
 
-def write_keras_vit_files(name, folder, images):
-    import keras_vit
-    from keras_vit.export import write_tflite
-
-    model = keras_vit.ViT(name, image_size=SIZE, num_classes=CLASSES)
-    random = np.random.default_rng(0)
-    model.head.kernel.assign(0.05 * random.standard_normal(model.head.kernel.shape))
-    formats = ("float32", "dynamic-int8", "mixed-int8", "int8")
-    return {f"keras_vit {kind}": path for kind, path in write_tflite(model, folder, formats, images).items()}
+def python_of(peer, environments) -> str:
+    """The interpreter of a peer's environment, which is created if it is missing."""
+    python = environments / peer / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(environments / peer)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEERS[peer]], check=True)
+    return str(python)
 
 
-def write_keras_hub_files(name, folder, images):
-    """float32, dynamic-range and full int8 files of TensorFlow's converter, for inputs in [-1, 1]."""
-    import keras
-    import tensorflow as tf
-    from keras_hub.models import ViTBackbone
+def read(photos, split, preprocessing):
+    """Images of a split, (n, H, W, 3) in [0, 255], and the classes of ImageNet, (n,)."""
+    dataset = open_dataset(Data(f"folder:{photos}"))
+    images, labels = [], []
+    for batch, numbers in decoded_images(dataset, split, 64, 0.01, np.arange(dataset.splits[split])):
+        images.append(np.asarray(preprocessing.pixels(list(batch))))
+        labels += [dataset.class_names[number] for number in numbers]
+    classes = [identifier for identifier, _ in imagenet_class_names()]
+    return np.concatenate(images), np.array([classes.index(name) for name in labels])
 
-    from keras_vit.variants import parse_variant
 
-    sizes = parse_variant(name)
-    backbone = ViTBackbone(
-        (SIZE, SIZE, 3),
-        sizes["patch_size"],
-        num_layers=sizes["depth"],
-        num_heads=sizes["num_heads"],
-        hidden_dim=sizes["width"],
-        mlp_dim=sizes["mlp_dim"],
-    )
-    head = keras.layers.Dense(CLASSES, activation="softmax")
-    model = keras.Model(backbone.input, head(backbone.output[:, 0]))
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    spec = tf.TensorSpec((1, SIZE, SIZE, 3), tf.float32, name="images")
-    archive.add_endpoint("classify", lambda images: model(images, training=False), input_signature=[spec])
-    archive.write_out(folder / "hub", verbose=False)
-    files = {}
-    for kind in ("float32", "dynamic-int8", "int8"):
-        converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "hub"), signature_keys=["classify"])
-        if kind != "float32":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        if kind == "int8":
-            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-            examples = [("classify", {"images": image[None] / 127.5 - 1}) for image in images]
-            converter.representative_dataset = lambda examples=examples: iter(examples)
-        files[f"KerasHub {kind}"] = folder / f"hub-{kind}.tflite"
-        files[f"KerasHub {kind}"].write_bytes(converter.convert())
-    return files
+def own_files(model, calibration, folder):
+    """Yields the path of each file of this project, and the seconds and CPU seconds of its conversion."""
+    for kind in FORMATS:
+        seconds, cpu = time.perf_counter(), time.process_time()
+        file = write_tflite(model, folder / "files", [kind], calibration)[kind]
+        yield file.rename(folder / f"keras_vit-{kind}.tflite"), time.perf_counter() - seconds, time.process_time() - cpu
+
+
+def peer_files(peer, python, folder, name):
+    """As `own_files`."""
+    command = [python, str(SCRIPT), peer, str(folder), name]
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    for line in output.splitlines():
+        if line.startswith("{"):  # libraries print other lines
+            reply = json.loads(line)
+            yield Path(reply["path"]), reply["seconds"], reply["cpu_seconds"]
+
+
+def outputs(path, python, folder, pixels):
+    """Logits or probabilities (n, C) of a file for the judged images."""
+    if path.suffix == ".pte":
+        subprocess.run([python, str(SCRIPT), "run", str(path), str(folder)], stdout=subprocess.DEVNULL, check=True)
+        return np.load(folder / "outputs.npy")
+    if path.name.startswith("keras_vit"):
+        return run_tflite(path, pixels)[0]
+    interpreter = Interpreter(str(path), num_threads=2)
+    interpreter.allocate_tensors()
+    (entry,), (end,) = interpreter.get_input_details(), interpreter.get_output_details()
+    images, results = np.load(folder / "test.npy"), []
+    if entry["dtype"] == np.int8:
+        scale, zero = entry["quantization"]
+        images = np.clip(np.round(images / scale) + zero, -128, 127).astype("int8")
+    for image in images.transpose(0, 3, 1, 2) if entry["shape"][1] == 3 else images:
+        interpreter.set_tensor(entry["index"], image[None])
+        interpreter.invoke()
+        results.append(interpreter.get_tensor(end["index"])[0])
+    return np.stack(results)
+
+
+def smallest_milliseconds(commands, num_runs):
+    """The smallest milliseconds of each command's process, see `export/benchmark_worker.py`, in turns."""
+    found: list = [[] for _ in commands]
+    with ExitStack() as stack:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        workers = [stack.enter_context(subprocess.Popen(command, **pipes)) for command in commands]
+        for worker in workers:
+            worker.stdout.readline()
+        for _ in range(-(-num_runs // RUNS_PER_TURN)):
+            for worker, milliseconds in zip(workers, found):
+                print(RUNS_PER_TURN, file=worker.stdin, flush=True)
+                milliseconds += json.loads(worker.stdout.readline())["milliseconds"]
+        for worker in workers:
+            worker.stdin.close()
+    return np.min(found, axis=1)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--models", nargs="+", default=["Ti/16", "S/16", "B/16"])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("weights", "photos", "environments"):
+        parser.add_argument(name, type=Path)
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=list(PEERS))
     parser.add_argument("--num-runs", type=int, default=60)
-    parser.add_argument("--num-threads", type=int, default=2)
-    arguments = parser.parse_args()
-    if importlib.util.find_spec("keras_hub") is None:
-        parser.error("the comparison requires KerasHub: pip install keras-hub")
-    from keras_vit.export.benchmark import compare
-
-    images = np.random.default_rng(1).integers(0, 256, (20, SIZE, SIZE, 3)).astype("float32")
-    for name in arguments.models:
-        with tempfile.TemporaryDirectory() as folder:
-            files = write_keras_hub_files(name, Path(folder), images)
-            files |= write_keras_vit_files(name, Path(folder) / "keras_vit", images)
-            results = compare(list(files.values()), arguments.num_threads, arguments.num_runs)
-            found = dict(zip(files, results))
-        print(f"\n{name}, {SIZE} pixels, {arguments.num_threads} threads, median of {arguments.num_runs} calls\n")
-        print("| | median | / KerasHub | / keras_vit float32 | partitions | size |\n|---|---|---|---|---|---|")
-        for label, one in found.items():
-            kind = label.split()[1]
-            to_hub = one.median_ms / found[f"KerasHub {COUNTERPARTS[kind]}"].median_ms
-            to_float32 = one.median_ms / found["keras_vit float32"].median_ms
-            values = f"{one.median_ms:.1f} ms | {to_hub:.2f} | {to_float32:.2f} | {one.num_partitions}"
-            print(f"| {label} | {values} | {one.size_bytes / 1e6:.1f} MB |", flush=True)
+    options = parser.parse_args()
+    pythons = {peer: python_of(peer, options.environments) for peer in options.peers}
+    model, rows = keras_vit.load(options.weights, preprocessing="imagenet"), []
+    calibration, _ = read(options.photos, "train", model.preprocessing)
+    pixels, labels = read(options.photos, "test", model.preprocessing)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        shutil.copy(options.weights, folder / "timm.safetensors")
+        save(model, folder / "transformers/")
+        for name, images in {"calibration": calibration, "test": pixels}.items():
+            scaled = (images / 255 - model.preprocessing.mean) / model.preprocessing.std
+            np.save(folder / f"{name}.npy", scaled.astype("float32"))
+        expected = model.predict(np.load(folder / "test.npy"), verbose=0).argmax(-1)
+        files = [*own_files(model, calibration, folder)]
+        for peer, python in pythons.items():
+            files += peer_files(peer, python, folder, options.weights.stem)
+        commands = []
+        for path, seconds, cpu in files:
+            python = pythons.get("executorch")
+            found = outputs(path, python, folder, pixels).argmax(-1)
+            points = 100 * ((expected == labels).mean() - (found == labels).mean())
+            accuracy = f"{points:+.1f} | {(found == expected).mean():.1%} | {seconds:.0f} ({cpu:.0f})"
+            rows.append(f"| {path.stem} | {path.stat().st_size / 1e6:.1f} | {accuracy} |")
+            own = [sys.executable, "-P", str(WORKER), str(path), "2", "5"]
+            foreign = [python, str(SCRIPT), "time", str(path), str(pixels.shape[1])]
+            commands.append(foreign if path.suffix == ".pte" else own)
+        milliseconds = smallest_milliseconds(commands, options.num_runs)
+    print(
+        f"\n{len(pixels)} photographs, top-1 of Keras {(expected == labels).mean():.1%}; {len(calibration)} calibrate\n"
+    )
+    print("| | MB | points lost | agreement | seconds (CPU) | ms |\n|---|---|---|---|---|---|")
+    for row, one in zip(rows, milliseconds):
+        print(f"{row} {one:.1f} |")
 
 
 if __name__ == "__main__":

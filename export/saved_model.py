@@ -100,7 +100,7 @@ def write_saved_model(model, folder, class_names=None, *, default_signature: str
     with new_files(folder) as (temporary,):
         temporary.mkdir()
         try:
-            _save(temporary, functions, assets)
+            save_functions(temporary, functions, assets)
         except (OSError, tf.errors.OpError) as error:  # TensorFlow's class for a full disk differs by file
             raise OSError(
                 f"{folder.absolute()} cannot be written: {disk_reason(error)}. Check the free space and permissions "
@@ -188,8 +188,14 @@ def _attention_map(model, images):
     return resize_to_images(rollout(attention, model.prefix_tokens, patch_share(model)), model)
 
 
-def _save(folder, functions, assets):
-    """`assets`: attribute of the loaded object -> (file name, text)."""
+def save_functions(folder, functions: dict, assets: dict):
+    """Saves functions with their variables, and nothing else of the model, as a SavedModel.
+
+    Args:
+        folder: An existing folder.
+        functions: Signature -> `tf.function` with an input signature.
+        assets: Attribute of the loaded object -> (file name, text).
+    """
     root = tf.Module()  # TensorFlow saves what is an attribute of it
     concrete = {name: function.get_concrete_function() for name, function in functions.items()}
     root.weights = list(
