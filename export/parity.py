@@ -168,7 +168,9 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
     """95 % interval of a fraction, count / total (Wilson, 1927); it has a width even where all or none count."""
     fraction, square = count / total, _NORMAL_QUANTILE**2
     center = (fraction + square / (2 * total)) / (1 + square / total)
-    half = _NORMAL_QUANTILE / (1 + square / total) * (fraction * (1 - fraction) / total + square / (4 * total**2)) ** 0.5
+    half = (
+        _NORMAL_QUANTILE / (1 + square / total) * (fraction * (1 - fraction) / total + square / (4 * total**2)) ** 0.5
+    )
     return max(center - half, 0.0), min(center + half, 1.0)
 
 

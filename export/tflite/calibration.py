@@ -1,10 +1,11 @@
 """Calibration: ranges of activations, measured on images or known beforehand. n images, H W pixels, D width.
 
 Integers cover the range from the smallest to the largest value, except where the operation that reads them says more
-(`fixed_ranges`), and that of embeddings. Narrower ranges of tokens and of GELU were worse on trained networks: their
+(`fixed_ranges`), and a few (`_NARROW`). Narrower ranges of tokens and of GELU were worse on trained networks: their
 outliers matter.
 """
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,12 +16,20 @@ from ai_edge_litert.schema_py_generated import ActivationFunctionType, BuiltinOp
 from keras_vit.export.tflite.arithmetic import ROUNDING_ERROR, watch_norms
 from keras_vit.export.tflite.flatbuffer import operator_code, operators_of_kind, pack_model, unpack_model
 from keras_vit.export.tflite.graph import batches
-from keras_vit.export.tflite.graph_rewrite import EMBEDDING, encoder_blocks, layer_norm_outputs, signature_function
+from keras_vit.export.tflite.graph_rewrite import (
+    EMBEDDING,
+    VALUES,
+    encoder_blocks,
+    layer_norm_outputs,
+    signature_function,
+)
 
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
 MIN_IMAGES = 20
 _LOWEST = -6.5  # below, e^x is less than half a step of 1 / 255
 _GELU_LOWEST = -3.5  # below, GELU is within 0.001 of 0
+# Names of activations whose largest values matter less than the rounding of the others.
+_NARROW = re.compile(f"{EMBEDDING}|norm_[a-z]+/mul$|{VALUES}/MatMul$")
 # Operations whose outputs have the scale of this input.
 _SAME_SCALE = {
     BuiltinOperator.SPLIT: 1,
@@ -75,8 +84,8 @@ def activation_ranges(float32: bytes, images, narrow: bool = False) -> dict[str,
     Args:
         float32: The content of a .tflite file with one signature and one input.
         images: (n, H, W, 3) float32 in [0, 255].
-        narrow: Whether the embeddings get the range of the median image. A few images of strong contrast have a range
-            twice as wide, and all blocks read the rounding of the embeddings.
+        narrow: Whether embeddings, normalized tokens and weighed values get a range halfway between that of the median
+            image and that of all. A few images have twice the range, and the rounding of the others matters more.
     """
     model = unpack_model(float32)
     (graph,) = model.subgraphs
@@ -90,7 +99,9 @@ def activation_ranges(float32: bytes, images, narrow: bool = False) -> dict[str,
     for index, ends in extremes.items():
         name, ones = graph.tensors[index].name.decode(), [1] * len(graph.tensors[index].shape)
         lows, highs = np.transpose(ends)
-        low, high = (np.median(lows), np.median(highs)) if narrow and EMBEDDING in name else (lows.min(), highs.max())
+        low, high = lows.min(), highs.max()
+        if narrow and _NARROW.search(name.partition(";")[0]):
+            low, high = (low + np.median(lows)) / 2, (high + np.median(highs)) / 2
         ranges[name] = {"min": np.full(ones, low, "float32"), "max": np.full(ones, high, "float32")}
     return ranges
 
@@ -120,7 +131,8 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
     X^T X, where X are inputs with a last column of ones: second moments, sums and their number.
     """
     model = unpack_model(float32)
-    names, moments = {}, {}
+    names: dict[int, str] = {}
+    moments: dict = {}
     for graph, product in operators_of_kind(model, BuiltinOperator.FULLY_CONNECTED):
         names[int(product.inputs[0])] = graph.tensors[product.inputs[0]].name.decode()
     for index, values in activation_values(model, sorted(names), images):

@@ -60,7 +60,10 @@ def balance_attention(model, ranges):
         layer = block.attention
         if layer.query_norm is not None or layer.relative is not None:
             continue
-        (query, _, _), (_, key_center, value_center) = np.split(np.maximum(-low, high), 3), np.split((low + high) / 2, 3)
+        (query, _, _), (_, key_center, value_center) = (
+            np.split(np.maximum(-low, high), 3),
+            np.split((low + high) / 2, 3),
+        )
         _, key, value = np.split((high - low) / 2, 3)
         query, key, value = (np.maximum(of_channels, 1e-6) for of_channels in (query, key, value))
         factor = np.sqrt(key / query)
