@@ -35,6 +35,13 @@ def test_ranges_cover_all_images(float32, images):
         assert ends["min"].item() == min(one[name]["min"].item() for one in single)
         assert ends["max"].item() == max(one[name]["max"].item() for one in single)
     assert any(ranges[name]["max"].item() > single[0][name]["max"].item() for name in ranges)
+    for name, ends in activation_ranges(float32, images[:3], narrow=True).items():
+        low = ranges[name]["min"].item()
+        if "embedding" in name:  # halfway to the median image
+            low = (low + np.median([one[name]["min"].item() for one in single])) / 2
+        if not name.partition(";")[0].endswith(("/mul", "/MatMul")):
+            assert ends["min"].item() == pytest.approx(low)
+    assert sum("embedding" in name for name in ranges) >= 2
     pixels = next(value for name, value in ranges.items() if "images" in name)
     assert (pixels["min"].item(), pixels["max"].item()) == (0, 255)
 
