@@ -18,6 +18,8 @@ from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.outer_model import image_model
 
 MANY_IMAGES = 1000  # from here on, an image is at most 0.1 %
+_RESAMPLINGS = 10_000
+_NORMAL_QUANTILE = 1.959964  # 97.5 %
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Parity:
         size_bytes: Size on disk.
         median_ms: Median latency of a single image, milliseconds.
         num_images: Number of images that `top1` counts.
+        drop_interval, agreement_interval: 95 % intervals of `accuracy_drop` and `agreement`, see `drop_interval` and
+            `wilson_interval`.
     """
 
     name: str
@@ -47,6 +51,8 @@ class Parity:
     size_bytes: int
     median_ms: float
     num_images: int
+    drop_interval: tuple[float, float]
+    agreement_interval: tuple[float, float]
 
 
 def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads: int = 2) -> list[Parity]:
@@ -83,32 +89,36 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
     outputs = float32_copy(model).predict(inputs, verbose=0)
     expected = np.asarray(keras.activations.get(activation)(outputs))
     check_finite(expected, f"The model {model.name}")
-    expected_top1 = _top1(expected, labels)
+    expected_correct = _correct(expected, labels)
     rows = []
     for name, path in artifacts.items():
         probabilities, milliseconds = _run(Path(path), images, inputs, num_threads, activation)
         check_finite(probabilities, f"The export {name}")
         difference = np.abs(probabilities - expected)
-        top1 = _top1(probabilities, labels)
+        correct, agreed = _correct(probabilities, labels), probabilities.argmax(-1) == expected.argmax(-1)
         rows.append(
             Parity(
                 name=name,
-                top1=top1,
-                accuracy_drop=expected_top1 - top1,
-                agreement=float((probabilities.argmax(-1) == expected.argmax(-1)).mean()),
+                top1=float(correct.mean()),
+                accuracy_drop=float(expected_correct.mean() - correct.mean()),
+                agreement=float(agreed.mean()),
                 cosine=float(logit_cosine(probabilities, expected).mean()) if activation == "softmax" else None,
                 max_difference=float(difference.max()),
                 mean_difference=float(difference.mean()),
                 size_bytes=_size(Path(path)),
                 median_ms=float(np.median(milliseconds)),
-                num_images=int(np.sum(labels.any(-1))) if labels.ndim > 1 else len(labels),
+                num_images=len(correct),
+                drop_interval=drop_interval(expected_correct, correct),
+                agreement_interval=wilson_interval(int(agreed.sum()), len(agreed)),
             )
         )
     return rows
 
 
 def parity_table(rows: list[Parity]) -> str:
-    """The rows as a Markdown table; the accuracy drop is in percentage points. Of few images with their number."""
+    """The rows as a Markdown table with 95 % intervals; the accuracy drop in percentage points, of few images also in
+    images.
+    """
     is_sigmoid = any(row.cosine is None for row in rows)
     measure = "largest difference" if is_sigmoid else "logit cosine"
     lines = [f"| | top-1 | accuracy drop | agreement | {measure} | size | median |", "|---|---|---|---|---|---|---|"]
@@ -118,7 +128,9 @@ def parity_table(rows: list[Parity]) -> str:
         if row.num_images < MANY_IMAGES:
             top1 += f" ({round(row.top1 * row.num_images)} of {row.num_images})"
             drop += f" ({round(row.accuracy_drop * row.num_images):+d})"
-        values = f"{top1} | {drop} | {row.agreement:.2%} | {measured:.4f}"
+        drop += " [{:+.1f}, {:+.1f}]".format(*(100 * end for end in row.drop_interval))
+        agreement = "{:.2%} [{:.1f}, {:.1f}]".format(row.agreement, *(100 * end for end in row.agreement_interval))
+        values = f"{top1} | {drop} | {agreement} | {measured:.4f}"
         lines.append(f"| {row.name} | {values} | {row.size_bytes / 1e6:.2f} MB | {row.median_ms:.1f} ms |")
     return "\n".join(lines)
 
@@ -133,12 +145,33 @@ def _check_labels(labels, num_images, num_classes):
         raise ValueError("Expected images with labels. Received: zeros only, an image without a correct class each.")
 
 
-def _top1(probabilities, labels) -> float:
-    """The fraction of images whose most likely class is correct, of those with a correct class."""
+def _correct(probabilities, labels) -> np.ndarray:
+    """Whether the most likely class is correct, for each image with a correct class: bool."""
     best = probabilities.argmax(-1)
-    if labels.ndim == 1:
-        return float((best == labels).mean())
-    return float(labels[np.arange(len(best)), best][labels.any(-1)].mean())
+    return best == labels if labels.ndim == 1 else labels[np.arange(len(best)), best][labels.any(-1)].astype(bool)
+
+
+def drop_interval(before, after) -> tuple[float, float]:
+    """95 % interval of mean(before) - mean(after) for the same images, bool (n,): a paired bootstrap.
+
+    Images are drawn again with replacement, each with both results (Efron and Tibshirani, "An Introduction to the
+    Bootstrap", 1993, section 13.3). A draw is fully described by the numbers of images with a difference of -1, 0, 1.
+    """
+    difference = np.asarray(before, "int8") - np.asarray(after, "int8")
+    shares = [(difference == value).mean() for value in (-1, 0, 1)]
+    gained, _, lost = np.random.default_rng(0).multinomial(len(difference), shares, _RESAMPLINGS).T
+    low, high = np.percentile((lost - gained) / len(difference), (2.5, 97.5))
+    return float(low), float(high)
+
+
+def wilson_interval(count: int, total: int) -> tuple[float, float]:
+    """95 % interval of a fraction, count / total (Wilson, 1927); it has a width even where all or none count."""
+    fraction, square = count / total, _NORMAL_QUANTILE**2
+    center = (fraction + square / (2 * total)) / (1 + square / total)
+    half = (
+        _NORMAL_QUANTILE / (1 + square / total) * (fraction * (1 - fraction) / total + square / (4 * total**2)) ** 0.5
+    )
+    return max(center - half, 0.0), min(center + half, 1.0)
 
 
 def _run(path: Path, images, inputs, num_threads, activation):

@@ -15,22 +15,6 @@ def operation_details(interpreter) -> list[dict]:
     return interpreter._get_ops_details()
 
 
-def inspectable_interpreter(content: bytes):
-    """An interpreter without delegates in which every intermediate tensor can be read after a call.
-
-    Delegates compute whole partitions and store no tensors in between; without `experimental_preserve_all_tensors` the
-    memory of a tensor is reused by later ones.
-    """
-    from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-    return Interpreter(
-        model_content=content,
-        experimental_preserve_all_tensors=True,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        num_threads=2,
-    )
-
-
 class AlignedBuilder(flatbuffers.Builder):
     """Aligns byte vectors to 16, the `force_align: 16` of weights in TFLite's schema, which generated Python ignores.
 

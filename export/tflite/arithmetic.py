@@ -21,6 +21,7 @@ _WATCHING: ContextVar[list | None] = ContextVar("watching", default=None)
 # Added to the largest value of a token, which may be 0. Any number is exact; half precision has this one.
 _SMALLEST = 2.0**-10
 _PIECES = 16
+ROTATE_BACK, ROUNDING_ERROR = "rotate_back", "rounding_error"  # names of operations in the file
 
 
 @contextmanager
@@ -60,7 +61,24 @@ def layer_norm(norm, tokens):
             deviations, rsqrt = _within_one(deviations, norm.epsilon)
         else:
             rsqrt = _rsqrt(deviations, norm)
+        if hasattr(norm, "rotate_back"):  # see `rotate_tokens`
+            with tf.name_scope(ROTATE_BACK):
+                return tf.matmul(deviations * rsqrt, norm.rotate_back) + norm.beta
         return deviations * rsqrt * norm.gamma + norm.beta
+
+
+def add_with_error(tokens, branch, error: list):
+    """tokens + branch, (B, N, D). With `INTEGERS`, the next sum makes up for the rounding of this one.
+
+    Tokens have 8 bits, and the 24 sums of 12 blocks round them 24 times. `error`, empty or (B, N, D), becomes the part
+    of the branch that the rounding lost: in exact arithmetic 0.
+    """
+    if current_arithmetic() != INTEGERS:
+        return tokens + branch
+    branch = branch + error[0] if error else branch
+    total = tokens + branch
+    error[:] = [tf.add(tokens - total, branch, name=ROUNDING_ERROR)]
+    return total
 
 
 def _within_one(centered, epsilon):

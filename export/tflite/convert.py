@@ -194,7 +194,7 @@ def calibrate(
             measure_square_sums(copy, signatures[0], images)
         float32 = convert(copy, signatures, INTEGERS if integers else FLOAT, batch_size=batch_size)
         tflite = unpack_model(float32)
-        ranges = fixed_ranges(tflite, activation_ranges(float32, images))
+        ranges = fixed_ranges(tflite, activation_ranges(float32, images, narrow=integers))
         for name in [name for name in formats if (name == "int8") == integers]:
             # 16-bit integers always have the zero point 0.
             symmetric = ACTIVATION_BITS[name] == 8

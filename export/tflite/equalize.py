@@ -43,28 +43,39 @@ def fold_norms(model):
 
 
 def balance_attention(model, ranges):
-    """Gives each channel of the queries the range of the same channel of the keys, in place.
+    """Centers keys and values, and evens out the ranges of queries, keys and values, in place.
 
-    The channel of the queries is multiplied by a factor by which that of the keys is divided: in exact arithmetic
-    nothing changes.
+    In exact arithmetic nothing changes. A constant of the keys adds the same to all logits of a query, which the
+    softmax cancels, and one of the values, whose weights add up to 1, goes to the bias of the projection. A channel of
+    the queries is multiplied by a factor by which that of the keys is divided. All values get the range of the widest
+    key, since the three are one tensor, by factors that the projection takes back.
 
     Args:
         model: A `folded_copy`; blocks with normalized queries and keys, or with relative positions, which queries are
             multiplied with too, keep theirs.
-        ranges: Largest absolute values of queries, keys and values, (3 D,) per block; see
+        ranges: Smallest and largest values of queries, keys and values, (2, 3 D) per block; see
             `calibration.attention_ranges`.
     """
-    for block, of_block in zip(encoder_blocks(model), ranges, strict=True):
+    for block, (low, high) in zip(encoder_blocks(model), np.asarray(ranges, "float64"), strict=True):
         layer = block.attention
         if layer.query_norm is not None or layer.relative is not None:
             continue
-        query, key, _ = np.split(np.maximum(of_block.astype("float64"), 1e-6), 3)
-        if layer.rotary is not None:  # the two channels of a pair are mixed: both have the larger range
+        _, key_center, value_center = np.split((low + high) / 2, 3)
+        query, largest_key, _ = np.split(np.maximum(-low, high), 3)
+        _, key, value = np.split((high - low) / 2, 3)
+        if layer.rotary is not None:  # keys that turn have no constant; the two channels of a pair are mixed
+            key_center, key = np.zeros_like(key), largest_key
             query, key = (_of_pairs(x, layer.num_heads) for x in (query, key))
+        query, key, value = (np.maximum(of_channels, 1e-6) for of_channels in (query, key, value))
         factor = np.sqrt(key / query)
-        factors = np.concatenate([factor, 1 / factor, np.ones_like(factor)])
-        for weight in (layer.qkv.kernel, layer.qkv.bias):
-            weight.assign(weight.numpy() * factors)
+        value_factor = (query * factor).max() / value
+        factors = np.concatenate([factor, 1 / factor, value_factor])
+        projection = layer.out.kernel.numpy().astype("float64")
+        constants = np.concatenate([np.zeros_like(query), key_center, value_center])
+        layer.qkv.bias.assign((layer.qkv.bias.numpy() - constants) * factors)
+        layer.qkv.kernel.assign(layer.qkv.kernel.numpy() * factors)
+        layer.out.bias.assign(layer.out.bias.numpy() + value_center @ projection)
+        layer.out.kernel.assign(projection / value_factor[:, None])
 
 
 def _of_pairs(ranges, num_heads):
@@ -87,7 +98,7 @@ def fold_pixels(model):
 
 
 def rotate_tokens(model):
-    """Centers and rotates the tokens between the blocks, in place; `graph_rewrite.encode` rotates the last ones back.
+    """Centers and rotates the tokens between the blocks, in place; `layer_norm` rotates the last ones back.
 
     All that writes to the tokens and all that reads them is linear, after a layer normalization whose gamma was folded:
     its mean is subtracted once and for all by the weights that write ("SliceGPT", arXiv 2401.15024), and what remains,
@@ -120,7 +131,7 @@ def rotate_tokens(model):
             dense.kernel.assign(rotation.T @ dense.kernel.numpy().astype("float64"))
         block.norm_attention.centered = block.norm_mlp.centered = True
     last.centered = True
-    model.rotation = rotation.astype("float32")
+    last.rotate_back = (rotation.T * last.gamma.numpy()).astype("float32")  # with its gamma, in one product
 
 
 def orthogonal(width: int):

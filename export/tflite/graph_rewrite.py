@@ -18,6 +18,7 @@ from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
 from keras_vit.export.tflite.arithmetic import (
     FLOAT,
     INTEGERS,
+    add_with_error,
     arithmetic,
     current_arithmetic,
     layer_norm,
@@ -31,7 +32,7 @@ from keras_vit.layers.resnet.standardized_conv import GroupNorm
 from keras_vit.outer_model import OuterModel
 
 VALUES = "weigh_values"
-ROTATE_BACK = "rotate_back"
+EMBEDDING = "embedding"  # also in the name of the layer that embeds patches
 
 
 def export_copy(model):
@@ -107,19 +108,19 @@ def encode(model, images, *, read: int | None = None, norm_outputs=None):
     """
     norm_outputs = [] if norm_outputs is None else norm_outputs
     weights: list = []
+    error: list = []  # see `add_with_error`
 
     def apply(block, tokens):
         count = read if block is model.encoder.blocks[-1] else None
         with tf.name_scope(block.name):  # converters name the operations after it
             if isinstance(block, EncoderBlock):
-                return _block(block, tokens, weights, norm_outputs, count)
+                return _block(block, tokens, weights, norm_outputs, error, count)
             return block(tokens)
 
-    tokens = model.apply_blocks(model.add_tokens(model.embed(images)), apply)
-    if hasattr(model, "rotation"):  # see `rotate_tokens`
-        with tf.name_scope(ROTATE_BACK):
-            tokens = tf.matmul(tokens, model.rotation.T)
-    return tokens, weights
+    embeddings = model.embed(images)
+    with tf.name_scope(EMBEDDING):
+        tokens = model.add_tokens(embeddings)
+    return model.apply_blocks(tokens, apply), weights
 
 
 def tokens_read(model) -> int | None:
@@ -136,17 +137,19 @@ def layer_norm_outputs(model, images):
     return outputs
 
 
-def _block(block, tokens, weights, norm_outputs, count=None):
+def _block(block, tokens, weights, norm_outputs, error, count=None):
     with tf.name_scope("attention"):
         norm_outputs.append(layer_norm(block.norm_attention, tokens))
         attend = _self_attention if count is None else partial(_attention_of_first_tokens, count=count)
         branch = attend(block.attention, norm_outputs[-1], weights)
-        tokens = tokens if count is None else token_slice(tokens, 0, count)
-        tokens = tokens + (branch if block.scale_attention is None else block.scale_attention(branch))
+        if count is not None:
+            tokens, *error = (token_slice(x, 0, count) for x in (tokens, *error))
+        branch = branch if block.scale_attention is None else block.scale_attention(branch)
+        tokens = add_with_error(tokens, branch, error)
     with tf.name_scope("mlp"):
         norm_outputs.append(layer_norm(block.norm_mlp, tokens))
         branch = block.mlp(norm_outputs[-1])
-        return tokens + (branch if block.scale_mlp is None else block.scale_mlp(branch))
+        return add_with_error(tokens, branch if block.scale_mlp is None else block.scale_mlp(branch), error)
 
 
 def _self_attention(layer, tokens, weights):

@@ -16,8 +16,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from litert_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
+from keras_vit.export.tflite.arithmetic import ROTATE_BACK
 from keras_vit.export.tflite.flatbuffer import MIN_RUNTIME, operator_code, operators_of_kind, unpack_model
-from keras_vit.export.tflite.graph_rewrite import ROTATE_BACK, VALUES, encoder_blocks
+from keras_vit.export.tflite.graph_rewrite import VALUES, encoder_blocks
 
 _Code = schema.BuiltinOperator
 Operation = qtyping.TFLOperationName

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_vit.export import Parity, check_parity, parity_table
-from keras_vit.export.parity import logit_cosine
+from keras_vit.export.parity import drop_interval, logit_cosine, wilson_interval
 
 
 def test_cosine_of_constant_outputs():
@@ -69,13 +69,31 @@ def test_sigmoids_are_compared_by_their_largest_difference(classifier, images, i
 
 
 def test_table_is_in_percentage_points():
-    rows = [Parity("int8", 0.5, 0.0125, 0.9, 0.99, 0.1, 0.01, 2_000_000, 3.21, count) for count in (4000, 80)]
+    ends = (-0.004, 0.029), (0.87, 0.925)
+    rows = [Parity("int8", 0.5, 0.0125, 0.9, 0.99, 0.1, 0.01, 2_000_000, 3.21, count, *ends) for count in (4000, 80)]
     assert parity_table(rows).splitlines() == [
         "| | top-1 | accuracy drop | agreement | logit cosine | size | median |",
         "|---|---|---|---|---|---|---|",
-        "| int8 | 50.00% | +1.25 | 90.00% | 0.9900 | 2.00 MB | 3.2 ms |",
-        "| int8 | 50.00% (40 of 80) | +1.25 (+1) | 90.00% | 0.9900 | 2.00 MB | 3.2 ms |",
+        "| int8 | 50.00% | +1.25 [-0.4, +2.9] | 90.00% [87.0, 92.5] | 0.9900 | 2.00 MB | 3.2 ms |",
+        "| int8 | 50.00% (40 of 80) | +1.25 (+1) [-0.4, +2.9] | 90.00% [87.0, 92.5] | 0.9900 | 2.00 MB | 3.2 ms |",
     ]
+
+
+def test_paired_bootstrap_has_the_normal_limit():
+    """40 of 10,000 images lost and 10 gained: the difference has mean 0.003, variance (0.005 - 0.003^2) / 10,000."""
+    before, after = np.zeros(10_000, bool), np.zeros(10_000, bool)
+    before[:40] = after[40:50] = True
+    before[50:8000] = after[50:8000] = True  # both right
+    half = 1.96 * ((0.005 - 0.003**2) / 10_000) ** 0.5
+    assert drop_interval(before, after) == pytest.approx((0.003 - half, 0.003 + half), abs=1.5e-4)
+    assert drop_interval(after, before) == pytest.approx((-0.003 - half, -0.003 + half), abs=1.5e-4)
+    assert drop_interval(before, before) == (0, 0)
+
+
+def test_wilson_interval():
+    """Of scipy.stats.binomtest(8, 10).proportion_ci(method="wilson"), and in closed form if all count."""
+    assert wilson_interval(8, 10) == pytest.approx((0.490162, 0.943318), abs=1e-5)
+    assert wilson_interval(50, 50) == pytest.approx((50 / (50 + 1.959964**2), 1))
 
 
 def test_invalid_arguments(classifier, images, inputs, toy):

@@ -35,6 +35,7 @@ VARIANTS = {
     "odd": {"width": 36, "num_heads": 3},
     "CLIP": {"norm_before_encoder": True, "gelu": "quick"},
     "CLIP_positions": {"norm_before_encoder": True, "position_placement": "every_layer"},
+    "DINOv3": {"swiglu": True, "layer_scale": 0.5, "position_embedding": "rotary", "register_tokens": 2},
     "DINOv2": {"swiglu": True, "layer_scale": 0.5, "pooling": "token_and_gap", "register_tokens": 2},
 }
 
@@ -72,13 +73,26 @@ def test_balance_attention_equalizes_queries_and_keys():
     copy = with_outlier(layer_scale=0.5)
     qkv = copy.encoder.blocks[0].attention.qkv
     qkv.kernel.assign(qkv.kernel.numpy() * np.where(np.arange(96) % 32 == 3, [[20.0]], 1.0))
-    before, old = run(copy), attention_ranges(copy, IMAGES[:3])
-    balance_attention(copy, old)
+    qkv.bias.assign(qkv.bias.numpy() + np.repeat([0, 500, 500], 32))  # as large ViTs have: of all tokens
+    before = run(copy)
+    balance_attention(copy, attention_ranges(copy, IMAGES[:3]))
     np.testing.assert_allclose(run(copy), before, atol=1e-4)
-    for of_block, largest in zip(old, attention_ranges(copy, IMAGES[:3])):
-        query, key, value = np.split(largest, 3)
+    for low, high in attention_ranges(copy, IMAGES[:3]):
+        query, key, value = np.split(np.maximum(-low, high), 3)
+        assert key.max() < 50
         np.testing.assert_allclose(query, key, rtol=1e-3)
-        np.testing.assert_allclose(value, np.split(of_block, 3)[2], rtol=1e-3)
+        np.testing.assert_allclose(value, key.max(), rtol=1e-3)
+        np.testing.assert_allclose(-low[32:], high[32:], rtol=2e-3)  # keys and values are centered
+
+
+@pytest.mark.parametrize("changes", [{}, {"pooling": "gap", "register_tokens": 2}])
+def test_balance_of_pairs_that_turn(changes):
+    copy = with_outlier(position_embedding="rotary", layer_scale=0.5, **changes)
+    before, ranges = run(copy), attention_ranges(copy, IMAGES[:3])
+    kernel = copy.encoder.blocks[0].attention.qkv.kernel.numpy()
+    balance_attention(copy, [of_block * np.linspace(1, 5, 96) for of_block in ranges])
+    np.testing.assert_allclose(run(copy), before, atol=1e-5)
+    assert np.ptp(copy.encoder.blocks[0].attention.qkv.kernel.numpy() / kernel, axis=1).max() > 0.1
 
 
 def test_queries_of_relative_positions_are_not_balanced():
@@ -108,7 +122,7 @@ def test_rotation_does_not_change_outputs(variant):
     functions = [signature_function(copy, name) for name in available_signatures(copy)]
     before = [value for function in functions for value in function(image).values()]
     rotate_tokens(copy)
-    assert copy.rotation.shape == (copy.config.width,) * 2
+    assert (copy.encoder.norm or copy.pooled_norm).rotate_back.shape == (copy.config.width,) * 2
     after = [value for function in functions for value in function(image).values()]
     for old, new in zip(before, after, strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-4, atol=2e-5)
@@ -118,7 +132,7 @@ def test_models_that_are_not_rotated():
     for options in ({"axial": True}, {"pooling": "token_and_gap", "norm_after_pooling": True}):
         copy = folded_copy(build(**options))
         rotate_tokens(copy)
-        assert not hasattr(copy, "rotation")
+        assert not hasattr(copy.encoder.norm, "rotate_back")
 
 
 @pytest.mark.parametrize("width", [1, 2, 36, 192])

@@ -35,6 +35,13 @@ def test_ranges_cover_all_images(float32, images):
         assert ends["min"].item() == min(one[name]["min"].item() for one in single)
         assert ends["max"].item() == max(one[name]["max"].item() for one in single)
     assert any(ranges[name]["max"].item() > single[0][name]["max"].item() for name in ranges)
+    for name, ends in activation_ranges(float32, images[:3], narrow=True).items():
+        low = ranges[name]["min"].item()
+        if "embedding" in name:  # halfway to the median image
+            low = (low + np.median([one[name]["min"].item() for one in single])) / 2
+        if not name.partition(";")[0].endswith(("/mul", "/MatMul")):
+            assert ends["min"].item() == pytest.approx(low)
+    assert sum("embedding" in name for name in ranges) >= 2
     pixels = next(value for name, value in ranges.items() if "images" in name)
     assert (pixels["min"].item(), pixels["max"].item()) == (0, 255)
 
@@ -152,6 +159,28 @@ def test_scales_of_exponentials(artifacts):
     for (scale, zero), after in scales["ELU"]:
         assert (-128 - zero) * scale == pytest.approx(-6.5, rel=0.01) and zero == 127
         assert after == (pytest.approx(1 / 255), 127)
+
+
+def test_inputs_of_gelu_are_clipped(artifacts):
+    """GELU(-3.5) = -0.0008."""
+    model = unpack_model(artifacts["int8"].read_bytes())
+    gelus = [one for one in read_graph(artifacts["int8"]) if one.name == "GELU"]
+    ends = [model.subgraphs[0].tensors[one.inputs[0].index].quantization for one in gelus]
+    assert len(ends) == 2 and all((-128 - end.zeroPoint[0]) * end.scale[0] >= -3.6 for end in ends)
+
+
+def test_rounding_of_tokens_is_carried(artifacts):
+    """The error has the range of a step of its sum, so that 8 bits divide the step."""
+    operations = read_graph(artifacts["int8"])
+    tensors = unpack_model(artifacts["int8"].read_bytes()).subgraphs[0].tensors
+    producers = {one.outputs[0].index: one for one in operations}
+    errors = [one for one in operations if "rounding_error" in one.outputs[0].name]
+    assert len(errors) == 3  # of two blocks; nothing reads the last
+    for one in errors:
+        difference = producers[one.inputs[0].index]
+        assert difference.name == "SUB"
+        total, error = (tensors[x.index].quantization.scale[0] for x in (difference.inputs[1], one.outputs[0]))
+        assert 127.5 * error == pytest.approx(total, rel=0.02)
 
 
 def test_float_operations_stay(artifacts, float32, tmp_path):
