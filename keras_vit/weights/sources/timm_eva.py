@@ -95,16 +95,15 @@ def _plain_arrays(tensors, heads, form):
 
     Channels of queries and keys are in the order of `RotaryPositions`.
     """
-    omitted = [name for name in tensors.shapes if OMITTED.fullmatch(name) or OMITTED.match(name)]
+    omitted = [name for name in tensors.shapes if OMITTED.match(name)]
     tensors = with_derived(tensors, {}, without=omitted).renamed(lambda name: respell(name, SPELLINGS))
     arrays = zero_biases(tensors, r"blocks\.\d+\.attn\.qkv\.weight")
     merged = []
     for i in range(num_blocks(tensors.shapes, r"blocks\.(\d+)\.")):
         attention, mlp = f"blocks.{i}.attn.", f"blocks.{i}.mlp."
         if f"{attention}q_bias" in tensors:
-            biases = [f"{attention}q_bias", f"{attention}v_bias"]
+            merged += (biases := [f"{attention}q_bias", f"{attention}v_bias"])
             arrays[f"{attention}qkv.bias"] = _with_zero_keys(tensors, *biases)
-            merged += biases
         elif f"{attention}qkv.bias" in tensors and form is DINOV3:  # the authors mask the keys' bias
             arrays[f"{attention}qkv.bias"] = _masked_keys(tensors, f"{attention}qkv.bias")
         for leaf in ("weight", "bias"):
