@@ -73,10 +73,10 @@ class RotaryPositions(keras.layers.Layer):
         return heads * cosines + exchange_halves(heads) * sines
 
     def _rows(self, table, read, dtype):
-        """Rows of a table (N, d) for the tokens that are read: (N, d), (M, d), or (B, 1, M, d)."""
+        """Rows of a table (N, d) for the tokens that are read: (1, 1, N, d), (1, 1, M, d), or (B, 1, M, d)."""
         table = ops.cast(table, dtype)
         if read is None or isinstance(read, int):
-            return table[:read]
+            return table[None, None, :read]  # GPU delegates multiply tensors of equal rank only
         return ops.take(table, read, axis=0)[:, None]
 
     def compute_output_shape(self, input_shape):
