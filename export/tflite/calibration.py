@@ -136,10 +136,7 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
     for graph, product in operators_of_kind(model, BuiltinOperator.FULLY_CONNECTED):
         names[int(product.inputs[0])] = graph.tensors[product.inputs[0]].name.decode()
     for index, values in activation_values(model, sorted(names), images):
-        values = values.reshape(len(values), -1, values.shape[-1])
-        _, tokens, width = values.shape
-        step = max(1, len(images) * tokens // (16 * width))  # enough tokens, with the class token, which is the first
-        values = np.pad(values[:, ::step].reshape(-1, width), ((0, 0), (0, 1)), constant_values=1)
+        values = np.pad(values.reshape(-1, values.shape[-1]), ((0, 0), (0, 1)), constant_values=1)
         moments[names[index]] = moments.get(names[index], 0) + values.T @ values
     return moments
 
