@@ -41,18 +41,20 @@ _SAME_SCALE = {
 
 
 def attention_ranges(model, images):
-    """Smallest and largest value of each channel of queries, keys and values: one array (2, 3 D) per block."""
+    """Smallest, largest and mean value of each channel of queries, keys and values: one array (3, 3 D) per block."""
     layers = [block.attention.qkv for block in encoder_blocks(model)]
     if not layers:
         return []
 
     @tf.function
-    def extremes(image):
-        outputs = [layer(x) for layer, x in zip(layers, layer_norm_outputs(model, image)[::2])]
-        return [(tf.reduce_min(values, axis=(0, 1)), tf.reduce_max(values, axis=(0, 1))) for values in outputs]
+    def statistics(image):
+        outputs = [layer(x)[0] for layer, x in zip(layers, layer_norm_outputs(model, image)[::2])]  # (N, 3 D)
+        return [
+            [reduce(values, axis=0) for reduce in (tf.reduce_min, tf.reduce_max, tf.reduce_mean)] for values in outputs
+        ]
 
-    of_images = np.array([extremes(tf.constant(image[None])) for image in images])  # (n, blocks, 2, 3 D)
-    return np.stack([of_images[:, :, 0].min(axis=0), of_images[:, :, 1].max(axis=0)], axis=1)
+    low, high, mean = np.array([statistics(tf.constant(image[None])) for image in images]).transpose(2, 0, 1, 3)
+    return np.stack([low.min(axis=0), high.max(axis=0), mean.mean(axis=0)], axis=1)
 
 
 def measure_square_sums(model, signature: str, images):

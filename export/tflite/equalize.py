@@ -46,23 +46,26 @@ def balance_attention(model, ranges):
     """Centers keys and values, and evens out the ranges of queries, keys and values, in place.
 
     In exact arithmetic nothing changes. A constant of the keys adds the same to all logits of a query, which the
-    softmax cancels, and one of the values, whose weights add up to 1, goes to the bias of the projection. A channel of
+    softmax cancels, and one of the values, whose weights add up to 1, goes to the bias of the projection. Rounded
+    weights do not add up to 1; the mean of the values is the constant that makes this matter least. A channel of
     the queries is multiplied by a factor by which that of the keys is divided. All values get the range of the widest
     key, since the three are one tensor, by factors that the projection takes back.
 
     Args:
         model: A `folded_copy`; blocks with normalized queries and keys, or with relative positions, which queries are
             multiplied with too, keep theirs.
-        ranges: Smallest and largest values of queries, keys and values, (2, 3 D) per block; see
+        ranges: Smallest, largest and mean values of queries, keys and values, (3, 3 D) per block; see
             `calibration.attention_ranges`.
     """
-    for block, (low, high) in zip(encoder_blocks(model), np.asarray(ranges, "float64"), strict=True):
+    for block, (low, high, mean) in zip(encoder_blocks(model), np.asarray(ranges, "float64"), strict=True):
         layer = block.attention
         if layer.query_norm is not None or layer.relative is not None:
             continue
-        _, key_center, value_center = np.split((low + high) / 2, 3)
+        _, key_center, _ = np.split((low + high) / 2, 3)
         query, largest_key, _ = np.split(np.maximum(-low, high), 3)
-        _, key, value = np.split((high - low) / 2, 3)
+        _, key, _ = np.split((high - low) / 2, 3)
+        value_center = np.split(mean, 3)[2]
+        value = np.split(np.maximum(mean - low, high - mean), 3)[2]
         if layer.rotary is not None:  # keys that turn have no constant; the two channels of a pair are mixed
             key_center, key = np.zeros_like(key), largest_key
             query, key = (_of_pairs(x, layer.num_heads) for x in (query, key))

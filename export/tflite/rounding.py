@@ -1,7 +1,7 @@
 """Rounds weights to few bits with the least error in what their layer computes: GPTQ (arXiv 2210.17323).
 
 The error of each weight is made up for by the weights of the same output that are not rounded yet, as far as the inputs
-of a calibration are correlated; the mean error goes to the bias.
+of a calibration are correlated; the mean error goes to the bias. Coordinate descent then lowers the error once more.
 """
 
 from collections import Counter
@@ -16,6 +16,7 @@ _DAMPING = 0.01  # of the mean second moment, as in the paper
 # Moments of few tokens are noise, such as of 200 class tokens, all that the last block of a ViT reads. This, times the
 # number of inputs, over that of tokens, is added: on other photographs, the errors of DINOv2-S were a quarter smaller.
 _NOISE = 0.05
+_SWEEPS = 3  # of coordinate descent; later ones change the errors by less than 1 %
 _CLIPPING = np.linspace(0.6, 1.0, 11)  # largest integer's value, relative to the largest weight
 
 
@@ -33,7 +34,7 @@ def round_weights(weights, moments, bits: int, block: int, tokens: float = np.in
         (outputs, inputs) int8, and (outputs, inputs / block) float32 whose values bfloat16 and float16 can represent.
     """
     weights = np.array(np.transpose(weights), "float32", order="C")  # (inputs, outputs): those of an input are together
-    moments = np.array(moments, "float64")
+    exact, moments = weights.copy(), np.array(moments, "float64")
     damping = _DAMPING + _NOISE * len(moments) / tokens
     np.fill_diagonal(moments, np.maximum(np.diag(moments), 1e-12) + damping * np.diag(moments).mean())
     # inverse = factor^T factor; row i: how the weights after i make up for an error of weight i
@@ -41,7 +42,7 @@ def round_weights(weights, moments, bits: int, block: int, tokens: float = np.in
     importance = (1 / np.diag(factor) ** 2).astype("float32")
     factor = (factor / np.diag(factor)[:, None]).astype("float32")
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    integers, scales = np.zeros(weights.shape, "int8"), []
+    integers, scales = np.zeros_like(weights), []
     for start in range(0, len(weights), block):
         end = start + block
         scale = _best_scale(weights[start:end], importance[start:end], low, high)
@@ -52,14 +53,51 @@ def round_weights(weights, moments, bits: int, block: int, tokens: float = np.in
             errors[i - start] = weights[i] - integers[i] * scale
             weights[i + 1 : end] -= np.outer(factor[i, i + 1 : end], errors[i - start])
         weights[end:] -= factor[start:end, end:].T @ errors
-    return integers.T, np.stack(scales, axis=1)
+    scales = np.stack(scales)
+    _descend(exact, moments.astype("float32"), integers, scales, low, high)
+    return integers.T.astype("int8"), scales.T
+
+
+def _descend(exact, moments, integers, scales, low, high):
+    """Sets each scale, then each integer, to the value with the least error while all others stay, in place.
+
+    The error is the sum over outputs of e^T `moments` e, where e are errors of an output's weights.
+
+    Args:
+        exact, integers: (inputs, outputs) float32.
+        moments: (inputs, inputs) float32.
+        scales: (inputs / block, outputs) float32.
+        low, high: Smallest and largest integer.
+    """
+    block = len(exact) // len(scales)
+    gradient = moments @ (integers * np.repeat(scales, block, axis=0) - exact)  # half of the error's
+    for start in [*range(0, len(exact), block)] * _SWEEPS:
+        rows, scale = slice(start, start + block), scales[start // block]
+        inner, values = moments[rows, rows], integers[rows]
+        before, of_block = values * scale, gradient[rows].copy()
+        slope, curvature = (of_block * values).sum(axis=0), (values * (inner @ values)).sum(axis=0)
+        best = _storable(scale - slope / np.maximum(curvature, 1e-20))
+        change = best - scale
+        better = (best > scale / 2) & (2 * change * slope + change * change * curvature < 0)  # after it is rounded
+        scale = scales[start // block] = np.where(better, best, scale)
+        of_block += inner @ (values * scale - before)
+        for i in range(block):
+            weight = values[i] * scale
+            values[i] = np.clip(np.rint((weight - of_block[i] / inner[i, i]) / scale), low, high)
+            of_block += np.outer(inner[:, i], values[i] * scale - weight)
+        gradient += moments[:, rows] @ (values * scale - before)
+
+
+def _storable(scales):
+    """The nearest scales that bfloat16 and float16 can represent, positive."""
+    scales = scales.astype(tf.bfloat16.as_numpy_dtype).astype("float16").astype("float32")
+    return np.maximum(scales, np.finfo("float16").smallest_subnormal)
 
 
 def _best_scale(weights, importance, low, high):
     """The scale of each output with the least weighted squared error: (block, outputs) -> (outputs,)."""
     largest = np.maximum(np.abs(weights).max(axis=0), 1e-12)
-    scales = [(part * largest / high).astype(tf.bfloat16.as_numpy_dtype).astype("float16") for part in _CLIPPING]
-    scales = np.maximum(np.stack(scales).astype("float32"), np.finfo("float16").smallest_subnormal)
+    scales = _storable(_CLIPPING[:, None] * largest / high)
     errors = [
         importance @ np.square(np.clip(np.rint(weights / scale), low, high) * scale - weights) for scale in scales
     ]

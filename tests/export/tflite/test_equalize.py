@@ -77,12 +77,13 @@ def test_balance_attention_equalizes_queries_and_keys():
     before = run(copy)
     balance_attention(copy, attention_ranges(copy, IMAGES[:3]))
     np.testing.assert_allclose(run(copy), before, atol=1e-4)
-    for low, high in attention_ranges(copy, IMAGES[:3]):
+    for low, high, mean in attention_ranges(copy, IMAGES[:3]):
         query, key, value = np.split(np.maximum(-low, high), 3)
         assert key.max() < 50
         np.testing.assert_allclose(query, key, rtol=1e-3)
         np.testing.assert_allclose(value, key.max(), rtol=1e-3)
-        np.testing.assert_allclose(-low[32:], high[32:], rtol=2e-3)  # keys and values are centered
+        np.testing.assert_allclose(-low[32:64], high[32:64], rtol=2e-3)  # keys are centered
+        np.testing.assert_allclose(mean[64:], 0, atol=1e-3)
 
 
 @pytest.mark.parametrize("changes", [{}, {"pooling": "gap", "register_tokens": 2}])
