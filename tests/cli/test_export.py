@@ -100,8 +100,13 @@ def test_model_without_a_head(tiny_files, tmp_path, run_cli):
     assert status == 1 and "--signatures embed" in errors
     status, _, errors = run_cli(*command, "--formats", "web")
     assert status == 1 and "no head" in errors
-    status, output, _ = run_cli(*command, "--dataset", "digits", "--formats", "saved-model", "--check-images", 1)
-    assert status == 0 and "Not compared" in output
+    options = ["--dataset", "digits", "--formats", "saved-model", "float32", "--signatures", "embed"]
+    status, output, _ = run_cli(*command, *options, "--check-images", 2)
+    assert status == 0 and "2 images of digits (test)" in output
+    assert all(row_of(name, output).startswith(f"| {name} | 1.0000 | 1.0000 | ") for name in ("saved-model", "float32"))
+    shutil.rmtree(tmp_path / "out")
+    status, output, _ = run_cli(*command, "--formats", "float32", "--signatures", "embed")
+    assert status == 0 and "Not compared with Keras: requires --dataset." in output
 
 
 @pytest.mark.parametrize(
