@@ -38,7 +38,7 @@ class ExportData:
         """Reads the data that the options of an `Export` request.
 
         Raises:
-            ValueError: Class names, classes or splits do not match the model.
+            ValueError: Class names, classes or splits do not match the model, or there are too few calibration images.
         """
         names = read_class_names(options.class_names) if options.class_names else None
         if options.dataset is None:
@@ -59,15 +59,17 @@ class ExportData:
             raise unlabeled(dataset, options.split)
         calibration, split = None, options.calibration_split
         notes: tuple[str, ...] = ()
-        required = any(name in STATIC for name in options.formats)
-        if required or (INT4 in options.formats and len(options.signatures) == 1):
+        static = [name for name in options.formats if name in STATIC]
+        if static or (INT4 in options.formats and len(options.signatures) == 1):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
             indices = np.random.default_rng(0).permutation(total)[: options.calibration_images]
-            if required or total >= MIN_IMAGES:
-                calibration, _ = read(split, len(indices), indices=indices)
-                notes = _calibration_notes(dataset, options, indices)
-            else:
-                notes = (f"Note: {INT4} is not calibrated: {split!r} has {total} images, fewer than {MIN_IMAGES}.",)
+            calibration, _ = read(split, len(indices), indices=indices)
+            notes = _calibration_notes(dataset, options, indices)
+            if len(calibration) < MIN_IMAGES:
+                few = f"{split!r} has {len(calibration)} images, fewer than {MIN_IMAGES}"
+                if static:
+                    raise ValueError(f"{', '.join(static)}: {few} for calibration. Pass another --calibration-split.")
+                calibration, notes = None, (f"Note: {INT4} is not calibrated: {few}.",)
         return cls(calibration, images, labels, names or (dataset.class_names if has_classes(model) else None), notes)
 
 

@@ -92,6 +92,11 @@ def test_int4_of_few_images_is_not_calibrated(export, tmp_path):
     status, output, _ = export("--dataset", "digits", "--formats", "int4-weights", *few)
     assert status == 0 and "int4-weights is not calibrated: 'train[:10]' has 10 images" in output
     assert (tmp_path / "out" / "model-int4-weights.tflite").is_file()
+    shutil.rmtree(tmp_path / "out")
+    status, _, errors = export("--dataset", "digits", "--formats", "int4-weights", "int8", *few)
+    assert (
+        status == 1 and "int8: 'train[:10]' has 10 images, fewer than 20 for calibration. Pass another --cal" in errors
+    )
 
 
 def test_model_without_a_head(tiny_files, tmp_path, run_cli):
