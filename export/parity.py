@@ -15,10 +15,10 @@ from keras_vit.export.exported import onnx_session
 from keras_vit.export.names import CLASSIFY, EMBED, INPUT, OUTPUTS, PROJECTION
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize
+from keras_vit.inspect.representation import in_batches
 from keras_vit.outer_model import image_model
 
 MANY_IMAGES = 1000  # from here on, an image is at most 0.1 %
-_BATCH_SIZE = 32
 _RESAMPLINGS = 10_000
 _NORMAL_QUANTILE = 1.959964  # 97.5 %
 
@@ -152,13 +152,13 @@ def parity_table(rows: list[Parity]) -> str:
     return "\n".join(lines)
 
 
-def check_embeddings(model, artifacts: dict[str, Path], images, num_threads: int = 2) -> list[EmbeddingParity]:
+def check_embeddings(model, artifacts: dict[str, Path], images) -> list[EmbeddingParity]:
     """Compares embeddings with those of the Keras model in float32, one image at a time.
 
     An embedding is the features before the head, or the output of a head that is a projection, as CLIP's.
 
     Args:
-        model, images, num_threads: See `check_parity`; the model may have no head.
+        model, images: See `check_parity`; the model may have no head.
         artifacts: Name -> file or folder: .tflite with the signature "embed", a SavedModel, or the .onnx of a model
             without classes.
 
@@ -172,13 +172,12 @@ def check_embeddings(model, artifacts: dict[str, Path], images, num_threads: int
     images = checked_images(images, model, "A parity check requires")
     inputs, copy = normalize(images, model.preprocessing).numpy(), float32_copy(model)
     embed, signature = (copy, PROJECTION) if is_projection(model) else (copy.features, "features")
-    starts = range(0, len(inputs), _BATCH_SIZE)
-    expected = np.concatenate([embed(inputs[start : start + _BATCH_SIZE]) for start in starts])
+    expected = np.concatenate([embed(batch) for batch in in_batches(inputs, 32)])
     check_finite(expected, f"The model {model.name}")
     rows = []
     for name, path in artifacts.items():
         own = EMBED if path.suffix == ".tflite" else signature
-        embeddings, milliseconds = _run(path, images, inputs, num_threads, None, own)
+        embeddings, milliseconds = _run(path, images, inputs, 2, None, own)
         check_finite(embeddings, f"The export {name}")
         cosine = -np.asarray(keras.losses.cosine_similarity(expected, embeddings))
         measured = float(cosine.mean()), float(cosine.min())

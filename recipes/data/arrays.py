@@ -36,13 +36,13 @@ def decoded_images(
             else:
                 corrupt.append(name.decode())
 
-    yield from in_batches(decoded(), batch_size)
+    yield from example_batches(decoded(), batch_size)
     if corrupt:
         count_skipped(dataset.name, corrupt)
         _check_number(dataset, split, corrupt, max_corrupt, selected.sum())
 
 
-def in_batches(examples, batch_size: int):
+def example_batches(examples, batch_size: int):
     """Yields lists of images, and arrays of their labels, of pairs (image, label)."""
     examples = iter(examples)
     while batch := list(islice(examples, batch_size)):

@@ -18,7 +18,7 @@ import numpy as np
 
 from keras_vit.class_names import imagenet_class_names
 from keras_vit.name_list import first_names
-from keras_vit.recipes.data.arrays import in_batches
+from keras_vit.recipes.data.arrays import example_batches
 
 # Numbers of the classes in ImageNet-1k.
 IMAGENET_A = """
@@ -120,7 +120,7 @@ def overlapping_images(batches, targets, batch_size: int):
     """Removes images of other classes, and the border of the remaining ones; regroups them into full batches."""
     pairs = ((image, target) for batch, folders in batches for image, target in zip(batch, targets[folders]))
     inside = ((image[BORDER:-BORDER, BORDER:-BORDER], target) for image, target in pairs if target.any())
-    return in_batches(inside, batch_size)
+    return example_batches(inside, batch_size)
 
 
 def _class_index(name):
