@@ -66,7 +66,7 @@ def test_small_penalties_converge():
     random = np.random.default_rng(0)
     features = random.normal(size=(140, 40)) * np.arange(1.0, 41) ** -2 @ random.normal(size=(40, 40))
     labels = random.integers(0, 3, 140)
-    with warnings.catch_warnings(), threadpool_limits(1):  # threads on busy CPUs take ten times as long
+    with warnings.catch_warnings(), threadpool_limits(1):  # threads on busy CPUs take far longer
         warnings.simplefilter("error")
         predicted, strength = linear_probe(features[:100], labels[:100], features[100:])
     x = (features - features[:100].mean(axis=0)) / features[:100].std(axis=0)
