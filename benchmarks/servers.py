@@ -1,11 +1,11 @@
 """Latency on a CPU of one ViT, of this project and of timm, in TensorFlow, PyTorch, onnxruntime and OpenVINO.
 
-Requires vit-for-keras[tensorflow,onnx]; downloads `PACKAGES` (6 GB) into the folder ENVIRONMENT, once.
+Requires vit-for-keras[tensorflow,export,onnx]; downloads `PACKAGES` (6 GB) into the folder ENVIRONMENT, once.
 Command: python benchmarks/servers.py ENVIRONMENT                       # ViT-S/16 at 224 pixels, 1 and 8 images
          python benchmarks/servers.py ENVIRONMENT --model deit_tiny_patch16_224 --num-runs 100
 Weights are random, the same for both; inputs are prepared images in float32, logits are compared. Each runs in a
 process of its own with two threads, which do not spin while they wait, since other processes may need the CPU. They
-take turns of three calls; the table has the smallest time of each.
+take turns of ten calls; the table has the smallest time of each.
 """
 
 import argparse
@@ -15,13 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-SIZE, THREADS, CALLS, BATCHES = 224, 2, 3, (1, 8)
+SIZE, THREADS, BATCHES = 224, 2, (1, 8)
 PACKAGES = ("torch", "timm", "onnx", "onnxscript", "onnxruntime", "openvino")
 ROWS = {  # name: runtime, file
     "keras_vit, SavedModel in TensorFlow": ("tensorflow", "saved_model"),
@@ -96,36 +95,26 @@ def caller(runtime, path, name, images):
 
 
 def serve(runtime, path, name, batch):
-    """Prints the logits, then, for each line of standard input, milliseconds of `CALLS` calls."""
+    """Replies as export/benchmark_worker.py: the logits, then for each number milliseconds of as many calls."""
     images = np.random.default_rng(0).standard_normal((batch, SIZE, SIZE, 3)).astype("float32")
     call = caller(runtime, path, name, images)
     logits = [np.asarray(call()) for _ in range(3)][-1]
-    print(json.dumps(logits[0].tolist()), flush=True)
-    for _ in sys.stdin:
+    print(json.dumps({"logits": logits[0].tolist()}), flush=True)
+    for count in sys.stdin:
         times = [time.perf_counter()]
-        for _ in range(CALLS):
+        for _ in range(int(count)):
             call()
             times.append(time.perf_counter())
-        print(json.dumps((1e3 * np.diff(times)).tolist()), flush=True)
+        print(json.dumps({"milliseconds": (1e3 * np.diff(times)).tolist()}), flush=True)
 
 
 def measure(commands, num_runs):
     """The smallest milliseconds of the commands' processes (rows,), and their logits (rows, C)."""
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # PyTorch's, as onnxruntime's `allow_spinning`
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    read = lambda server: json.loads(next(line for line in server.stdout if line.startswith("[")))  # noqa: E731
-    servers, logits, found = [], [], [[] for _ in commands]
-    with ExitStack() as stack:
-        for command in commands:
-            servers.append(stack.enter_context(subprocess.Popen(command, **pipes)))
-            logits.append(read(servers[-1]))
-        for _ in range(-(-num_runs // CALLS)):
-            for server, milliseconds in zip(servers, found):
-                print(file=server.stdin, flush=True)
-                milliseconds += read(server)
-        for server in servers:
-            server.stdin.close()
-    return np.min(found, axis=1), np.array(logits)
+    from keras_vit.export.benchmark import time_in_turns  # the environment of timm lacks keras_vit
+
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # PyTorch's, as onnxruntime's `allow_spinning`
+    milliseconds, replies = zip(*time_in_turns(list(zip(ROWS, commands)), num_runs))
+    return np.min(milliseconds, axis=1), np.array([reply["logits"] for reply in replies])
 
 
 def main():

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +26,7 @@ from tflite_peers import PEERS
 import keras_vit
 from keras_vit.class_names import imagenet_class_names
 from keras_vit.export import write_tflite
-from keras_vit.export.benchmark import RUNS_PER_TURN, WORKER
+from keras_vit.export.benchmark import WORKER, time_in_turns
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.recipe import Data
@@ -96,23 +95,6 @@ def outputs(path, python, folder, pixels):
     return np.stack(results)
 
 
-def smallest_milliseconds(commands, num_runs):
-    """The smallest milliseconds of each command's process, see `export/benchmark_worker.py`, in turns."""
-    found: list = [[] for _ in commands]
-    with ExitStack() as stack:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        workers = [stack.enter_context(subprocess.Popen(command, **pipes)) for command in commands]
-        for worker in workers:
-            worker.stdout.readline()
-        for _ in range(-(-num_runs // RUNS_PER_TURN)):
-            for worker, milliseconds in zip(workers, found):
-                print(RUNS_PER_TURN, file=worker.stdin, flush=True)
-                milliseconds += json.loads(worker.stdout.readline())["milliseconds"]
-        for worker in workers:
-            worker.stdin.close()
-    return np.min(found, axis=1)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("weights", "photos", "environments"):
@@ -144,14 +126,14 @@ def main():
             rows.append(f"| {path.stem} | {path.stat().st_size / 1e6:.1f} | {accuracy} |")
             own = [sys.executable, "-P", str(WORKER), str(path), "2", "5"]
             foreign = [python, str(SCRIPT), "time", str(path), str(pixels.shape[1])]
-            commands.append(foreign if path.suffix == ".pte" else own)
-        milliseconds = smallest_milliseconds(commands, options.num_runs)
+            commands.append((path.stem, foreign if path.suffix == ".pte" else own))
+        timings = time_in_turns(commands, options.num_runs)
     print(
         f"\n{len(pixels)} photographs, top-1 of Keras {(expected == labels).mean():.1%}; {len(calibration)} calibrate\n"
     )
     print("| | MB | points lost | agreement | seconds (CPU) | ms |\n|---|---|---|---|---|---|")
-    for row, one in zip(rows, milliseconds):
-        print(f"{row} {one:.1f} |")
+    for row, (milliseconds, _) in zip(rows, timings):
+        print(f"{row} {min(milliseconds):.1f} |")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class ExportData:
         """Reads the data that the options of an `Export` request.
 
         Raises:
-            ValueError: Class names, classes or splits do not match the model.
+            ValueError: Class names, classes or splits do not match the model, or there are too few calibration images.
         """
         names = read_class_names(options.class_names) if options.class_names else None
         if options.dataset is None:
@@ -59,15 +59,17 @@ class ExportData:
             raise unlabeled(dataset, options.split)
         calibration, split = None, options.calibration_split
         notes: tuple[str, ...] = ()
-        required = any(name in STATIC for name in options.formats)
-        if required or (INT4 in options.formats and len(options.signatures) == 1):
+        static = [name for name in options.formats if name in STATIC]
+        if static or (INT4 in options.formats and len(options.signatures) == 1):
             total = min(CALIBRATION_POOL, count_examples(dataset, split))
             indices = np.random.default_rng(0).permutation(total)[: options.calibration_images]
-            if required or total >= MIN_IMAGES:
-                calibration, _ = read(split, len(indices), indices=indices)
-                notes = _calibration_notes(dataset, options, indices)
-            else:
-                notes = (f"Note: {INT4} is not calibrated: {split!r} has {total} images, fewer than {MIN_IMAGES}.",)
+            calibration, _ = read(split, len(indices), indices=indices)
+            notes = _calibration_notes(dataset, options, indices)
+            if len(calibration) < MIN_IMAGES:
+                few = f"{split!r} has {len(calibration)} images, fewer than {MIN_IMAGES}"
+                if static:
+                    raise ValueError(f"{', '.join(static)}: {few} for calibration. Pass another --calibration-split.")
+                calibration, notes = None, (f"Note: {INT4} is not calibrated: {few}.",)
         return cls(calibration, images, labels, names or (dataset.class_names if has_classes(model) else None), notes)
 
 
@@ -158,9 +160,10 @@ def write_files(options, model, data, folder) -> dict[str, Path]:
 
 
 def failed_checks(options, model, folder, files, data) -> list[tuple[str, str]]:
-    """Prints audits, and, if they passed, the parity table; returns the formats that failed, and why."""
-    from keras_vit.export import FORMATS, check_parity, parity_table
+    """Prints audits, and, if they passed, the parity tables; returns the formats that failed, and why."""
+    from keras_vit.export import check_parity, parity_table
     from keras_vit.export.audit import audit
+    from keras_vit.export.parity import check_embeddings, embedding_table
 
     failures = []
     for name, path in files.items():
@@ -172,28 +175,39 @@ def failed_checks(options, model, folder, files, data) -> list[tuple[str, str]]:
             ]
     if failures and not options.keep_going:
         return failures  # nothing is saved, so nothing is compared
-    classifiers = {
-        name: path for name, path in files.items() if "classify" in options.signatures or name not in FORMATS
-    }
-    missing = [
-        *["--dataset"] * (data.images is None),
-        *["a model with classes"] * (not has_classes(model)),
-        *["the signature classify"] * (not classifiers),
-    ]
-    if missing:
-        print(f"\nNot compared with Keras: requires {' and '.join(missing)}.")
+    images = data.images
+    classified, embedded = _compared(options, model, files)
+    if images is None or not (classified or embedded):
+        missing = "--dataset" if images is None else "--signatures classify or embed"
+        print(f"\nNot compared with Keras: requires {missing}.")
         return failures
-    rows = check_parity(model, classifiers, data.images, data.labels)
-    print(f"\n{len(data.images):,} images of {options.dataset} ({options.split})\n\n{parity_table(rows)}")
+    print(f"\n{len(images):,} images of {options.dataset} ({options.split})")
+    if embedded:
+        print(f"\n{embedding_table(check_embeddings(model, embedded, images))}")
+    if not classified:
+        return failures
+    rows = check_parity(model, classified, images, data.labels)
+    print(f"\n{parity_table(rows)}")
     limit = options.max_accuracy_drop
     if limit is None:
-        limit = max(1.0, 250 / len(data.images))  # two images more or less are no sign of a defect
+        limit = max(1.0, 250 / len(images))  # two images more or less are no sign of a defect
     for row in rows:
         drop = 100 * row.accuracy_drop
         if drop > limit:
             above = f"has an accuracy drop of {drop:.2f} percentage points, above {limit:.3g}"
             failures.append((row.name, f"{row.name} {above}"))
     return failures
+
+
+def _compared(options, model, files) -> tuple[dict[str, Path], dict[str, Path]]:
+    """The files whose classes, and those whose embeddings are compared."""
+    from keras_vit.export import FORMATS
+
+    def having(signature):  # which files of other formats always have
+        return {name: path for name, path in files.items() if signature in options.signatures or name not in FORMATS}
+
+    classified = having("classify") if has_classes(model) else {}
+    return classified, {name: path for name, path in having("embed").items() if name not in classified}
 
 
 def explain(options, failures) -> str:

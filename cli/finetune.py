@@ -11,11 +11,12 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_vit.recipes.recipe_errors import check_all
+from keras_vit.weights.files import METRICS, RECIPE
 from keras_vit_cli.export import Export, Format
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
-from keras_vit_cli.recipe_options import METRICS, RECIPE, has_run
+from keras_vit_cli.recipe_options import has_run
 from keras_vit_cli.words import START, OptionalOutput
 
 OFFLINE_NOTE = (

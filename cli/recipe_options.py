@@ -15,14 +15,12 @@ from keras_vit.recipes.recipe import USED_WITH_WEIGHTS
 from keras_vit.recipes.recipe_checks import check_plan
 from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors, check_all
 from keras_vit.recipes.recipe_values import check_sections, deferred_checks
+from keras_vit.weights.files import METRICS
 from keras_vit_cli.inputs import check_dataset, check_weights
 from keras_vit_cli.parser import parse
 
 SWEEP_OPTIONS = ("learning_rates", "tuning_split", "held_out_split", "seeds", "metric")  # not of the recipe
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
-# In the folder of a run, from its start and at its end; as keras_vit.recipes.checkpoints.run_folder, which imports
-# TensorFlow.
-RECIPE, METRICS = "recipe.json", "metrics.json"
 
 
 def option(name: str, value) -> str:

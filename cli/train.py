@@ -13,8 +13,9 @@ from keras_vit.recipes import learning_rate_sweep
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.recipe_values import check_sections
+from keras_vit.weights.files import RECIPE
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.recipe_options import RECIPE, check_start, parse_fields, recipe_flags
+from keras_vit_cli.recipe_options import check_start, parse_fields, recipe_flags
 from keras_vit_cli.words import Recipe
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]

@@ -1,8 +1,7 @@
 """Lists the operations of a .tflite file that an accelerator does not support, without a device."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keras_vit.export import audit_targets as tables
@@ -69,10 +68,6 @@ class Audit:
             ValueError: The target was not audited.
         """
         return bool(self.of(target))
-
-    def as_json(self) -> str:
-        """All fields as JSON."""
-        return json.dumps(asdict(self), indent=2) + "\n"
 
     def __str__(self):
         lines = [f"{self.path}: {self.num_operations} operations"]

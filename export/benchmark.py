@@ -75,9 +75,10 @@ def compare(paths: Sequence, num_threads: int = 2, num_runs: int = 50, warmup_ru
     """
     _check_request(paths, num_threads=num_threads, num_runs=num_runs, warmup_runs=warmup_runs)
     delegations = [_delegation(path) for path in paths]
-    timings = _time(paths, num_threads, num_runs, warmup_runs)
+    numbers = [str(num_threads), str(warmup_runs)]
+    commands = [(path, [sys.executable, "-P", str(WORKER), str(path), *numbers]) for path in paths]
     results = []
-    for path, delegation, (milliseconds, measured) in zip(paths, delegations, timings):
+    for path, delegation, (milliseconds, measured) in zip(paths, delegations, time_in_turns(commands, num_runs)):
         results.append(
             Benchmark(
                 path=str(path),
@@ -129,28 +130,35 @@ def _delegation(path):
         raise ValueError(f"{path} cannot run on this machine: {str(error).strip()}") from None
 
 
-def _time(paths, num_threads, num_runs, warmup_runs):
-    """Per file, the milliseconds of its calls, and the fields of `Benchmark` that its worker measured."""
+def time_in_turns(commands: Sequence[tuple], num_runs: int) -> list[tuple[list[float], dict]]:
+    """Per process, the milliseconds of its calls, and the other values of its replies.
+
+    Args:
+        commands: Name in errors, and command, of each process, which replies as benchmark_worker.py does.
+        num_runs: Timed calls of each process.
+
+    Raises:
+        ValueError: A process ended.
+    """
     with ExitStack() as stack:
-        workers = [stack.enter_context(_Worker(path, num_threads, warmup_runs)) for path in paths]
+        workers = [stack.enter_context(_Worker(name, command)) for name, command in commands]
         # One after the other, so that no file loads while another warms up.
         measured = [worker.request() for worker in workers]
-        milliseconds = [[] for _ in paths]
+        milliseconds: list[list[float]] = [[] for _ in workers]
         for start in range(0, num_runs, RUNS_PER_TURN):
             for index, worker in enumerate(workers):
                 reply = worker.request(min(RUNS_PER_TURN, num_runs - start))
-                milliseconds[index] += reply["milliseconds"]
-                measured[index]["peak_memory_bytes"] = reply["peak_memory_bytes"]
+                milliseconds[index] += reply.pop("milliseconds")
+                measured[index] |= reply
     return list(zip(milliseconds, measured))
 
 
 class _Worker:
-    """A process of benchmark_worker.py, started at the first request."""
+    """A process, started at the first request."""
 
-    def __init__(self, path, *numbers):
-        self.path = path
+    def __init__(self, name, command):
+        self.name, self.command = name, command
         self.errors = tempfile.TemporaryFile("w+")
-        self.command = [sys.executable, "-P", str(WORKER), str(path), *map(str, numbers)]
         self.process = None
 
     def request(self, *numbers):
@@ -161,12 +169,12 @@ class _Worker:
         try:
             for number in numbers:
                 print(number, file=self.process.stdin, flush=True)
-            line = self.process.stdout.readline()
+            line = next((line for line in self.process.stdout if line.startswith("{")), "")  # libraries print, too
         except BrokenPipeError:
             line = ""
         if not line:
             summary = _error_summary(self.process.wait(), self.errors)
-            raise ValueError(f"{self.path} cannot run on this machine: {summary}")
+            raise ValueError(f"{self.name} cannot run on this machine: {summary}")
         return json.loads(line)
 
     def __enter__(self):

@@ -9,12 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
-from keras_vit.classification import check_no_projection, output_activation
+from keras_vit.classification import check_no_projection, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, checked_images, float32_copy
 from keras_vit.export.exported import onnx_session
-from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
+from keras_vit.export.names import CLASSIFY, EMBED, INPUT, OUTPUTS, PROJECTION
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize
+from keras_vit.inspect.representation import in_batches
 from keras_vit.outer_model import image_model
 
 MANY_IMAGES = 1000  # from here on, an image is at most 0.1 %
@@ -53,6 +54,22 @@ class Parity:
     num_images: int
     drop_interval: tuple[float, float]
     agreement_interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class EmbeddingParity:
+    """Agreement of the embeddings of an exported model with those of the Keras model.
+
+    Args:
+        name, size_bytes, median_ms: See `Parity`.
+        mean_cosine, smallest_cosine: Cosine similarity of an image's embedding with that of Keras, in [-1, 1].
+    """
+
+    name: str
+    mean_cosine: float
+    smallest_cosine: float
+    size_bytes: int
+    median_ms: float
 
 
 def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads: int = 2) -> list[Parity]:
@@ -135,6 +152,48 @@ def parity_table(rows: list[Parity]) -> str:
     return "\n".join(lines)
 
 
+def check_embeddings(model, artifacts: dict[str, Path], images) -> list[EmbeddingParity]:
+    """Compares embeddings with those of the Keras model in float32, one image at a time.
+
+    An embedding is the features before the head, or the output of a head that is a projection, as CLIP's.
+
+    Args:
+        model, images: See `check_parity`; the model may have no head.
+        artifacts: Name -> file or folder: .tflite with the signature "embed", a SavedModel, or the .onnx of a model
+            without classes.
+
+    Returns:
+        One row per artifact, in their order.
+
+    Raises:
+        ValueError, ImportError, FloatingPointError: See `check_parity`.
+    """
+    check_exportable(model, "A parity check")
+    images = checked_images(images, model, "A parity check requires")
+    inputs, copy = normalize(images, model.preprocessing).numpy(), float32_copy(model)
+    embed, signature = (copy, PROJECTION) if is_projection(model) else (copy.features, "features")
+    expected = np.concatenate([embed(batch) for batch in in_batches(inputs, 32)])
+    check_finite(expected, f"The model {model.name}")
+    rows = []
+    for name, path in artifacts.items():
+        own = EMBED if path.suffix == ".tflite" else signature
+        embeddings, milliseconds = _run(path, images, inputs, 2, None, own)
+        check_finite(embeddings, f"The export {name}")
+        cosine = -np.asarray(keras.losses.cosine_similarity(expected, embeddings))
+        measured = float(cosine.mean()), float(cosine.min())
+        rows.append(EmbeddingParity(name, *measured, _size(path), float(np.median(milliseconds))))
+    return rows
+
+
+def embedding_table(rows: list[EmbeddingParity]) -> str:
+    """The rows as a Markdown table."""
+    lines = ["| | embedding cosine | smallest cosine | size | median |", "|---|---|---|---|---|"]
+    for row in rows:
+        values = f"{row.mean_cosine:.4f} | {row.smallest_cosine:.4f} | {row.size_bytes / 1e6:.2f} MB"
+        lines.append(f"| {row.name} | {values} | {row.median_ms:.1f} ms |")
+    return "\n".join(lines)
+
+
 def _check_labels(labels, num_images, num_classes):
     if labels.shape not in ((num_images,), (num_images, num_classes)):
         raise ValueError(
@@ -176,10 +235,10 @@ def wilson_interval(count: int, total: int) -> tuple[float, float]:
     return max(center - half, 0.0), min(center + half, 1.0)
 
 
-def _run(path: Path, images, inputs, num_threads, activation):
-    """Probabilities (n, num_classes) and milliseconds (n,); `inputs` are the images after preprocessing."""
+def _run(path: Path, images, inputs, num_threads, activation, signature=CLASSIFY):
+    """Outputs (n, ...) and milliseconds (n,); `inputs` are the images after preprocessing."""
     if path.suffix == ".tflite":
-        return run_tflite(path, images, num_threads=num_threads)
+        return run_tflite(path, images, signature, num_threads)
     if path.suffix == ".keras":
         model = keras.saving.load_model(path, compile=False)
         model = image_model(model)
@@ -194,13 +253,13 @@ def _run(path: Path, images, inputs, num_threads, activation):
     else:
         with literal_folder(path) as folder:
             loaded = tf.saved_model.load(folder)  # its variables live only as long as this object
-        call = lambda batch: loaded.signatures[CLASSIFY](**{INPUT: batch})[OUTPUTS[CLASSIFY]]  # noqa: E731
-    probabilities, milliseconds = [], []
+        call = lambda batch: loaded.signatures[signature](**{INPUT: batch})[OUTPUTS.get(signature, signature)]  # noqa: E731
+    outputs, milliseconds = [], []
     for image in inputs:
         start = time.perf_counter()
-        probabilities.append(np.asarray(call(tf.constant(image[None])))[0])
+        outputs.append(np.asarray(call(tf.constant(image[None])))[0])
         milliseconds.append((time.perf_counter() - start) * 1e3)
-    return np.stack(probabilities), np.array(milliseconds)
+    return np.stack(outputs), np.array(milliseconds)
 
 
 def logit_cosine(probabilities, expected) -> np.ndarray:
@@ -216,11 +275,11 @@ def logit_cosine(probabilities, expected) -> np.ndarray:
     return np.divide((one * other).sum(axis=-1), product, out=both_constant, where=product > 0)
 
 
-def check_finite(probabilities, what: str):
-    """Raises FloatingPointError if probabilities (n, num_classes) are NaN or infinite; `what` begins the message."""
-    if bad := int((~np.isfinite(probabilities)).any(axis=-1).sum()):
+def check_finite(outputs, what: str):
+    """Raises FloatingPointError if outputs (n, ...) are NaN or infinite; `what` begins the message."""
+    if bad := int((~np.isfinite(outputs)).reshape(len(outputs), -1).any(axis=-1).sum()):
         raise FloatingPointError(
-            f"{what} returns NaN or infinity for {bad} of {len(probabilities)} images, so it cannot be compared: its "
+            f"{what} returns NaN or infinity for {bad} of {len(outputs)} images, so it cannot be compared: its "
             "weights are damaged or its training diverged, or its numbers overflow in this format."
         )
 

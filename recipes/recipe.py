@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from keras_vit.pixel_range import IMAGENET
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_sections import Architecture, Augment, Data, Optimizer, Run
 from keras_vit.recipes.recipe_values import Checked
@@ -26,7 +27,6 @@ __all__ = [
     "Supervised",
 ]
 IMAGENET_IMAGES = 1_281_167
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # Of the architecture, what a model with given weights takes, too.
 USED_WITH_WEIGHTS = ("dropout", "stochastic_depth", "patch_dropout")
 
@@ -137,8 +137,8 @@ class MaskedAutoencoder(Unlabeled):
             min_crop_area=0.2,
             interpolation="bicubic",
             antialias=True,
-            mean=IMAGENET_MEAN,
-            std=IMAGENET_STD,
+            mean=IMAGENET["mean"],
+            std=IMAGENET["std"],
         )
     )
     optimizer: Optimizer = field(

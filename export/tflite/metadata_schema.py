@@ -64,9 +64,6 @@ def decode_metadata(content: bytes) -> dict:
 
 def _encode(builder, fields, values) -> int:
     """Writes a table after the objects that it refers to; returns its offset."""
-    unknown = set(values) - {name for name, _ in fields}
-    if unknown:
-        raise ValueError(f"Unknown fields of this table: {', '.join(sorted(unknown))}")
     slots, number = [], 0
     for name, kind in fields:
         value = values.get(name)

@@ -265,8 +265,8 @@ def _check_storage(path, file):
         end, before = stop, name
 
 
-# Written in the folder of a training, at its start and at its end.
-RECIPE, MODEL = "recipe.json", "model.keras"
+# Written in the folder of a training: at its start, and at its end.
+RECIPE, MODEL, METRICS = "recipe.json", "model.keras", "metrics.json"
 
 
 def is_unfinished(run) -> bool:

@@ -10,9 +10,8 @@ from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.recipe_values import flat_fields
 from keras_vit.recipes.remote_files import error_summary
-from keras_vit.weights.files import MODEL, RECIPE
+from keras_vit.weights.files import METRICS, MODEL, RECIPE
 
-METRICS = "metrics.json"  # written when a run is finished
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
 # and all others of `run`.
 RUN_IDENTITY = ("seed", "precision", "early_stopping_patience", "restore_best_weights", "monitor")

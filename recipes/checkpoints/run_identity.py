@@ -27,6 +27,7 @@ from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.checks import check_recipe, count_images
 from keras_vit.recipes.watch import Watch
+from keras_vit.weights.files import RECIPE
 
 RUN = "run.json"
 VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`
@@ -179,7 +180,7 @@ def _from_json(text):
 
 
 LOCK = ".lock"
-BEFORE_TRAINING = {LOCK, "recipe.json", "run.json"}  # what the folder has before its first log and checkpoint
+BEFORE_TRAINING = {LOCK, RECIPE, "run.json"}  # what the folder has before its first log and checkpoint
 # Errors of file systems without locks, such as some network disks and buckets mounted as a folder.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 

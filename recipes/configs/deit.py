@@ -14,6 +14,7 @@ Accuracy:  Top-1 of Ti/16, S/16, B/16 (the paper's table 3): without a teacher 7
 
 from dataclasses import replace
 
+from keras_vit.pixel_range import IMAGENET
 from keras_vit.recipes.configs.imagenet import RUN
 from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, Optimizer, Supervised
 
@@ -42,8 +43,8 @@ DATA = Data(
     ),
     interpolation="bicubic",
     antialias=True,
-    mean=(0.485, 0.456, 0.406),
-    std=(0.229, 0.224, 0.225),
+    mean=IMAGENET["mean"],
+    std=IMAGENET["std"],
     evaluation_resize="shortest",
     evaluation_crop=0.875,
 )

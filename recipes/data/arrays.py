@@ -1,6 +1,7 @@
 """Images and labels of a split as NumPy arrays, in order: for evaluation, features and export. H W pixels."""
 
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import tensorflow as tf
@@ -26,21 +27,27 @@ def decoded_images(
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     total = count_nonempty(dataset, split)
     selected = np.ones(total, bool) if indices is None else np.isin(np.arange(total), indices)
-    images, labels, corrupt = [], [], []
-    for name, image, label in _iterate_decoded(dataset, split, selected):
-        if not image.size:
-            corrupt.append(name.decode())
-            continue
-        images.append(image)
-        labels.append(label)
-        if len(images) == batch_size:
-            yield images, np.array(labels)
-            images, labels = [], []
-    if images:
-        yield images, np.array(labels)
+    corrupt = []
+
+    def decoded():
+        for name, image, label in _iterate_decoded(dataset, split, selected):
+            if image.size:
+                yield image, label
+            else:
+                corrupt.append(name.decode())
+
+    yield from example_batches(decoded(), batch_size)
     if corrupt:
         count_skipped(dataset.name, corrupt)
         _check_number(dataset, split, corrupt, max_corrupt, selected.sum())
+
+
+def example_batches(examples, batch_size: int):
+    """Yields lists of images, and arrays of their labels, of pairs (image, label)."""
+    examples = iter(examples)
+    while batch := list(islice(examples, batch_size)):
+        images, labels = zip(*batch)
+        yield list(images), np.array(labels)
 
 
 def numbered(dataset: ImageDataset) -> ImageDataset:

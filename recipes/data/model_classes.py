@@ -11,6 +11,7 @@ from keras_vit.class_names import describe_difference, labels_file
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
 from keras_vit.recipes.folder_layout import LABELS_IN_A_FILE
+from keras_vit.trained import local_folder
 
 
 def with_model_classes(dataset: ImageDataset, model, weights=None) -> ImageDataset:
@@ -81,8 +82,12 @@ def check_same_classes(dataset: ImageDataset, names, weights, role: str, fix: st
         return
     is_own = weights is not None and (str(weights).endswith(".keras") or labels_file(weights).is_file())
     if is_own or sorted(names) == sorted(dataset.class_names):
-        can_edit = is_own and "://" not in str(weights)  # of remote weights only the file itself is read
-        edit = f"; if only the names differ, write those of the data into {labels_file(weights)}" if can_edit else ""
+        edit = ""
+        if is_own and "://" not in str(weights):  # of remote weights only the file itself is read
+            copy, file = "", labels_file(weights)
+            if local_folder(weights) != weights:  # installed files are not edited
+                copy, file = f"run keras-vit convert {weights} --output copy.keras and ", labels_file("copy.keras")
+            edit = f"; if only the names differ, {copy}write those of the data into {file}"
         raise ValueError(
             f"{role} {weights or 'the model to start from'}, whose classes (there) are not those of {dataset.name!r} "
             f"(here): {difference}. Use data with the model's classes, or {fix}{edit}."

@@ -18,6 +18,7 @@ import numpy as np
 
 from keras_vit.class_names import imagenet_class_names
 from keras_vit.name_list import first_names
+from keras_vit.recipes.data.arrays import example_batches
 
 # Numbers of the classes in ImageNet-1k.
 IMAGENET_A = """
@@ -117,17 +118,9 @@ def map_to_imagenet(class_folders, mapping) -> np.ndarray:
 
 def overlapping_images(batches, targets, batch_size: int):
     """Removes images of other classes, and the border of the remaining ones; regroups them into full batches."""
-    images, labels = [], []
-    for batch, folders in batches:
-        for image, target in zip(batch, targets[folders]):
-            if target.any():
-                images.append(image[BORDER:-BORDER, BORDER:-BORDER])
-                labels.append(target)
-            if len(images) == batch_size:
-                yield images, np.array(labels)
-                images, labels = [], []
-    if images:
-        yield images, np.array(labels)
+    pairs = ((image, target) for batch, folders in batches for image, target in zip(batch, targets[folders]))
+    inside = ((image[BORDER:-BORDER, BORDER:-BORDER], target) for image, target in pairs if target.any())
+    return example_batches(inside, batch_size)
 
 
 def _class_index(name):

@@ -5,6 +5,7 @@ import numpy as np
 TEMPERATURE = 0.07
 INVERSE_PENALTIES = tuple(10.0**power for power in range(-4, 5))
 HELD_OUT_FRACTION = 0.1
+MAX_ITERATIONS = 10_000  # with a small penalty, classes that the features do not separate take a few thousand
 
 
 def knn(train, labels, test, neighbors: int = 20, temperature: float = TEMPERATURE) -> np.ndarray:
@@ -68,6 +69,6 @@ def linear_probe(train, labels, test, seed: int = 0) -> tuple[np.ndarray, float]
             "images use keras-vit few-shot."
         )
     tenth = StratifiedShuffleSplit(1, test_size=HELD_OUT_FRACTION, random_state=seed)
-    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
     search = GridSearchCV(model, {"logisticregression__C": INVERSE_PENALTIES}, cv=tenth).fit(train, labels)
     return search.predict(test), search.best_params_["logisticregression__C"]

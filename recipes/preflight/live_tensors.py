@@ -22,10 +22,10 @@ JAX_PARTS = {"while", "body", "cond", "closed_call", "checkpoint", "rematted_com
 LAYER = re.compile(r'op_name="([^"]*)"')
 
 
-def peak_live_tensors(schedule: str, count: int = 10) -> tuple[float, list[tuple[str, float]]]:
-    """Peak memory of the live temporary tensors, and the layers that own most of it."""
+def peak_live_tensors(schedule: str) -> tuple[float, list[tuple[str, float]]]:
+    """Peak memory of the live temporary tensors, and the ten layers that own most of it."""
     layers = _peak(schedule, schedule[schedule.index("\nENTRY ") + 1 :])
-    return float(sum(layers.values())), [(layer, size) for layer, size in layers.most_common(count) if size]
+    return float(sum(layers.values())), [(layer, size) for layer, size in layers.most_common(10) if size]
 
 
 def layer_name(op_name: str) -> str:

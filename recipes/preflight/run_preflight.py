@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 
 import keras
-import tensorflow as tf
 
 from keras_vit.recipes.configs.vtab import TASKS
 from keras_vit.recipes.data import count_examples, open_dataset
@@ -31,7 +30,6 @@ def preflight(
     kinds: tuple[str, ...] | None = None,
     num_classes: int | None = None,
     num_train_images: int | None = None,
-    label_spec: tf.TensorSpec | None = None,
     find_largest_batch: bool = False,
     log: Callable[[str], object] = lambda text: None,
 ) -> Report:
@@ -44,7 +42,6 @@ def preflight(
             devices. The cost of the whole recipe is only computed for its own global batch size.
         kinds: Steps to compile: "training", "evaluation" (recipes), "inference" (models). Defaults to all of them.
         num_classes, num_train_images: Those of the recipe's dataset, if it is neither known nor present.
-        label_spec: Labels that a model trains on, see `ModelPrograms`.
         find_largest_batch: Also search for the largest per-device batch of each kind.
         log: Called with progress messages.
 
@@ -70,7 +67,7 @@ def preflight(
     programs: StepPrograms
     if isinstance(subject, keras.Model):
         name, precision = subject.name, subject.dtype_policy.name
-        programs = ModelPrograms(subject, label_spec, tpu_slice.replicas)
+        programs = ModelPrograms(subject, tpu_slice.replicas)
     else:
         num_classes, total_steps = _sizes(subject, num_classes, num_train_images)
         log("building the model")

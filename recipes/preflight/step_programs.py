@@ -91,15 +91,14 @@ def _assumption(recipe) -> str:
 class ModelPrograms(StepPrograms):
     """The inference step of any `keras.Model`, and its training step if it is compiled.
 
-    Args:
-        label_spec: tf.TensorSpec of the label of one image. Defaults to a scalar int32 for a loss with "sparse" or
-            "softmax" in its name, else to float32 of the shape of the model's outputs.
+    The label of an image is a scalar int32 for a loss with "sparse" or "softmax" in its name, else float32 of the shape
+    of the model's outputs.
     """
 
-    def __init__(self, model: keras.Model, label_spec: tf.TensorSpec | None = None, replicas: int = 1):
+    def __init__(self, model: keras.Model, replicas: int = 1):
         if not model.built:
             raise ValueError(f"{model.name} has no weights yet. Build it, or call it on a batch, before a preflight.")
-        self.model, self.label_spec, self.replicas = model, label_spec, replicas
+        self.model, self.replicas = model, replicas
         self.kinds = ("inference",)
         if getattr(model, "optimizer", None):
             model.optimizer.build(model.trainable_variables)
@@ -120,8 +119,6 @@ class ModelPrograms(StepPrograms):
         return shape
 
     def _labels(self, batch_size):
-        if self.label_spec is not None:
-            return tf.TensorSpec((batch_size, *self.label_spec.shape), self.label_spec.dtype)
         loss = self.model.loss
         name = loss if isinstance(loss, str) else getattr(loss, "name", type(loss).__name__)
         if "sparse" in name.lower() or "softmax" in name.lower():

@@ -128,11 +128,11 @@ def hash_file(name: str, path: str):
     return _or_unreadable(name, lambda: (STORED, name, _fingerprint(_read(name, path))[0]))
 
 
-def map_in_threads(function, items: Iterable, *arguments, num_threads: int = 8, block: int = 64) -> Iterator:
-    """Yields function(item, *arguments) of each item, in order; at most `block` results are in memory."""
+def map_in_threads(function, items: Iterable, *arguments) -> Iterator:
+    """Yields function(item, *arguments) of each item, in order; at most 64 results are in memory."""
     items = iter(items)
-    with ThreadPoolExecutor(num_threads) as pool:
-        while names := list(islice(items, block)):
+    with ThreadPoolExecutor(8) as pool:
+        while names := list(islice(items, 64)):
             yield from pool.map(lambda item: function(item, *arguments), names)
 
 

@@ -92,6 +92,11 @@ def test_int4_of_few_images_is_not_calibrated(export, tmp_path):
     status, output, _ = export("--dataset", "digits", "--formats", "int4-weights", *few)
     assert status == 0 and "int4-weights is not calibrated: 'train[:10]' has 10 images" in output
     assert (tmp_path / "out" / "model-int4-weights.tflite").is_file()
+    shutil.rmtree(tmp_path / "out")
+    status, _, errors = export("--dataset", "digits", "--formats", "int4-weights", "int8", *few)
+    assert (
+        status == 1 and "int8: 'train[:10]' has 10 images, fewer than 20 for calibration. Pass another --cal" in errors
+    )
 
 
 def test_model_without_a_head(tiny_files, tmp_path, run_cli):
@@ -100,8 +105,13 @@ def test_model_without_a_head(tiny_files, tmp_path, run_cli):
     assert status == 1 and "--signatures embed" in errors
     status, _, errors = run_cli(*command, "--formats", "web")
     assert status == 1 and "no head" in errors
-    status, output, _ = run_cli(*command, "--dataset", "digits", "--formats", "saved-model", "--check-images", 1)
-    assert status == 0 and "Not compared" in output
+    options = ["--dataset", "digits", "--formats", "saved-model", "float32", "--signatures", "embed"]
+    status, output, _ = run_cli(*command, *options, "--check-images", 2)
+    assert status == 0 and "2 images of digits (test)" in output
+    assert all(row_of(name, output).startswith(f"| {name} | 1.0000 | 1.0000 | ") for name in ("saved-model", "float32"))
+    shutil.rmtree(tmp_path / "out")
+    status, output, _ = run_cli(*command, "--formats", "float32", "--signatures", "embed")
+    assert status == 0 and "Not compared with Keras: requires --dataset." in output
 
 
 @pytest.mark.parametrize(

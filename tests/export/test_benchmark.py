@@ -62,7 +62,7 @@ def test_turns_are_interleaved(artifacts, monkeypatch):
     request = benchmark_module._Worker.request
 
     def recorded(worker, *numbers):
-        requests.append((worker.path.name, *numbers))
+        requests.append((worker.name.name, *numbers))
         return request(worker, *numbers)
 
     monkeypatch.setattr(benchmark_module._Worker, "request", recorded)

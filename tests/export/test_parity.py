@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export import Parity, check_parity, parity_table
-from keras_vit.export.parity import drop_interval, logit_cosine, wilson_interval
+from keras_vit.export import Parity, check_parity, parity_table, write_onnx, write_saved_model, write_tflite
+from keras_vit.export.parity import check_embeddings, drop_interval, embedding_table, logit_cosine, wilson_interval
 
 
 def test_cosine_of_constant_outputs():
@@ -66,6 +67,31 @@ def test_sigmoids_are_compared_by_their_largest_difference(classifier, images, i
     assert "| largest difference | size |" in table and f"| {other.max_difference:.4f} |" in table
     with pytest.raises(ValueError, match="zeros only"):
         check_parity(model, files, images, 0 * labels)
+
+
+@pytest.mark.slow
+def test_embeddings_of_every_kind_of_file(classifier, images, trained_toy, tmp_path):
+    (file,) = write_tflite(classifier, tmp_path, ["dynamic-int8"], signatures=["embed"]).values()
+    (row,) = check_embeddings(classifier, {"dynamic-int8": file}, images)
+    interpreter = Interpreter(str(file))
+    interpreter.allocate_tensors()
+    cosines = []
+    for image, features in zip(images, np.asarray(classifier.features(images / 127.5 - 1), "float64")):
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], image[None])
+        interpreter.invoke()
+        (embedding,) = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+        cosines.append(embedding @ features / np.linalg.norm(embedding) / np.linalg.norm(features))
+    assert (row.mean_cosine, row.smallest_cosine) == pytest.approx((np.mean(cosines), min(cosines)), abs=1e-6)
+    assert 0.9 < row.smallest_cosine < row.mean_cosine < 0.9999
+    for name, options in {"features": {"num_classes": 0}, "projection": {"projection": True}}.items():
+        model, folder = trained_toy(**options), tmp_path / name
+        (float32,) = write_tflite(model, folder, ["float32"], signatures=["embed"]).values()
+        other = write_saved_model(model, folder / "m") if name == "features" else write_onnx(model, folder / "m.onnx")
+        first, second = check_embeddings(model, {"float32": float32, "other": other}, images)
+        assert (first.smallest_cosine, second.smallest_cosine) == pytest.approx((1, 1))
+    lines = embedding_table([row]).splitlines()
+    assert lines[0] == "| | embedding cosine | smallest cosine | size | median |"
+    assert lines[2].startswith(f"| dynamic-int8 | {np.mean(cosines):.4f} | {min(cosines):.4f} | 0.0")
 
 
 def test_table_is_in_percentage_points():

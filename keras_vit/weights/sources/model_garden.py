@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from keras_vit.pixel_range import IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import DAMAGED_HINT, Tensors, checked
 from keras_vit.weights.naming import Source
@@ -21,12 +22,7 @@ MODEL_GARDEN = Source(
     gelu="tanh",
     epsilon=1e-6,
     resample="half_pixel",
-    preprocessing={
-        "resize": "shortest",
-        "crop_fraction": 0.875,
-        "mean": (0.485, 0.456, 0.406),
-        "std": (0.229, 0.224, 0.225),
-    },
+    preprocessing={"resize": "shortest", "crop_fraction": 0.875, **IMAGENET},
 )
 # Paths in a checkpoint, and names of the variables of a model in memory.
 SPELLING = (

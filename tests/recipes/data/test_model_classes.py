@@ -11,6 +11,7 @@ from images_on_disk import int64_feature, jpeg, write_record
 from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 from sklearn.utils.class_weight import compute_class_weight
 
+import keras_vit
 from keras_vit.recipes import fit
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.image_dataset import count_nonempty
@@ -44,6 +45,13 @@ def test_a_flat_folder_of_images_is_one_class(tmp_path, toy):
     for check in (check_several_classes, lambda dataset: with_model_classes(dataset, toy(num_classes=3))):
         with pytest.raises(ValueError, match=r"'val'.* image,label .*labels.txt.* csv:"):
             check(dataset)
+
+
+def test_class_names_of_installed_models_are_not_edited(tmp_path):
+    write_images(tmp_path, {f"test/Class {i}": 1 for i in range(10)})
+    dataset, weights = open_dataset(Data(f"folder:{tmp_path}")), "cifar10/R6_Ti_4"
+    with pytest.raises(ValueError, match=r"--output copy.keras and write .* into copy.keras.labels.txt\.$"):
+        with_model_classes(dataset, keras_vit.load(weights), weights)
 
 
 def write_images(folder, counts):

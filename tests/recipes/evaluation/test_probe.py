@@ -1,8 +1,11 @@
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedShuffleSplit
+from threadpoolctl import threadpool_limits
 
 from keras_vit.recipes.evaluation.probe import knn, linear_probe
 
@@ -56,3 +59,16 @@ def test_penalty_is_the_best_on_a_held_out_tenth():
     assert scores[strength] == max(scores.values()) > min(scores.values())
     expected = LogisticRegression(C=strength).fit(x[:300], labels[:300]).predict(x[300:])
     np.testing.assert_array_equal(predicted, expected)
+
+
+def test_small_penalties_converge():
+    """Random labels of features with a spectrum from 1 to 6e-4: 1,000 iterations are too few."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(140, 40)) * np.arange(1.0, 41) ** -2 @ random.normal(size=(40, 40))
+    labels = random.integers(0, 3, 140)
+    with warnings.catch_warnings(), threadpool_limits(1):  # threads on busy CPUs take far longer
+        warnings.simplefilter("error")
+        predicted, strength = linear_probe(features[:100], labels[:100], features[100:])
+    x = (features - features[:100].mean(axis=0)) / features[:100].std(axis=0)
+    newton = LogisticRegression(C=strength, solver="newton-cg").fit(x[:100], labels[:100])
+    np.testing.assert_array_equal(predicted, newton.predict(x[100:]))
