@@ -7,6 +7,7 @@ graph into pieces. `softmax_times` and `piecewise` are in integers as well, and 
 """
 
 import math
+from collections.abc import Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -21,7 +22,9 @@ _WATCHING: ContextVar[list | None] = ContextVar("watching", default=None)
 # Added to the largest value of a token, which may be 0. Any number is exact; half precision has this one.
 _SMALLEST = 2.0**-10
 _PIECES = 16
-ROTATE_BACK, ROUNDING_ERROR = "rotate_back", "rounding_error"  # names of operations in the file
+# Names of operations in the file. None contains another.
+ROTATE_BACK = "rotate_back"
+ROUNDING_ERROR, CARRIED_ERROR, NORMALIZED_ERROR = "rounding_error", "carried_error", "normalized_error"
 
 
 @contextmanager
@@ -49,8 +52,11 @@ def watch_norms():
         _WATCHING.reset(token)
 
 
-def layer_norm(norm, tokens):
-    """`LayerNorm` in the form of `arithmetic`: (..., D) -> (..., D). No mean is subtracted after `rotate_tokens`."""
+def layer_norm(norm, tokens, error: Sequence = ()):
+    """`LayerNorm` in the form of `arithmetic`: (..., D) -> (..., D). No mean is subtracted after `rotate_tokens`.
+
+    `error` is that of `add_with_error`, which is divided by the same deviation and added.
+    """
     with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
         centered = getattr(norm, "centered", False)
         deviations = tokens if centered else tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
@@ -64,20 +70,23 @@ def layer_norm(norm, tokens):
         if hasattr(norm, "rotate_back"):  # see `rotate_tokens`
             with tf.name_scope(ROTATE_BACK):
                 return tf.matmul(deviations * rsqrt, norm.rotate_back) + norm.beta
-        return deviations * rsqrt * norm.gamma + norm.beta
+        normalized = deviations * rsqrt
+        for lost in error:
+            normalized += tf.multiply(lost, rsqrt, name=NORMALIZED_ERROR)
+        return normalized * norm.gamma + norm.beta
 
 
 def add_with_error(tokens, branch, error: list):
-    """tokens + branch, (B, N, D). With `INTEGERS`, the next sum makes up for the rounding of this one.
+    """tokens + branch, (B, N, D). With `INTEGERS`, the next normalization and sum make up for the rounding of this one.
 
-    Tokens have 8 bits, and the 24 sums of 12 blocks round them 24 times. `error`, empty or (B, N, D), becomes the part
-    of the branch that the rounding lost: in exact arithmetic 0.
+    Tokens have 8 bits, and the 25 sums of 12 blocks round them 25 times. `error`, empty or (B, N, D), becomes the part
+    of all branches so far that the rounding lost: in exact arithmetic 0. Together they have about 15 bits.
     """
     if current_arithmetic() != INTEGERS:
         return tokens + branch
-    branch = branch + error[0] if error else branch
-    total = tokens + branch
-    error[:] = [tf.add(tokens - total, branch, name=ROUNDING_ERROR)]
+    total = tokens + (branch + error[0] if error else branch)
+    lost = tf.add(tokens - total, branch, name=ROUNDING_ERROR)
+    error[:] = [tf.add(lost, error[0], name=CARRIED_ERROR) if error else lost]
     return total
 
 

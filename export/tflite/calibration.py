@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from ai_edge_litert.schema_py_generated import ActivationFunctionType, BuiltinOperator, ModelT, TensorType
+from ai_edge_litert.schema_py_generated import ActivationFunctionType, ModelT, TensorType
+from ai_edge_litert.schema_py_generated import BuiltinOperator as _Code
 
-from keras_vit.export.tflite.arithmetic import ROUNDING_ERROR, watch_norms
+from keras_vit.export.tflite.arithmetic import CARRIED_ERROR, NORMALIZED_ERROR, ROUNDING_ERROR, watch_norms
 from keras_vit.export.tflite.flatbuffer import operator_code, operators_of_kind, pack_model, unpack_model
 from keras_vit.export.tflite.graph import batches
 from keras_vit.export.tflite.graph_rewrite import (
@@ -26,17 +27,18 @@ from keras_vit.export.tflite.graph_rewrite import (
 
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
 MIN_IMAGES = 20
+_TOKENS = 64  # of an image, whose tokens are alike, count for the moments of weights' inputs
 _LOWEST = -6.5  # below, e^x is less than half a step of 1 / 255
 _GELU_LOWEST = -3.5  # below, GELU is within 0.001 of 0
 # Names of activations whose largest values matter less than the rounding of the others.
-_NARROW = re.compile(f"{EMBEDDING}|norm_[a-z]+/mul$|{VALUES}/MatMul$")
+_NARROW = re.compile(f"{EMBEDDING}|norm_[a-z]+/(mul|add)$|{VALUES}/MatMul$")
 # Operations whose outputs have the scale of this input.
 _SAME_SCALE = {
-    BuiltinOperator.SPLIT: 1,
-    BuiltinOperator.TRANSPOSE: 0,
-    BuiltinOperator.RESHAPE: 0,
-    BuiltinOperator.SLICE: 0,
-    BuiltinOperator.STRIDED_SLICE: 0,
+    _Code.SPLIT: 1,
+    _Code.TRANSPOSE: 0,
+    _Code.RESHAPE: 0,
+    _Code.SLICE: 0,
+    _Code.STRIDED_SLICE: 0,
 }
 
 
@@ -132,17 +134,33 @@ def activation_values(model: ModelT, indices: list[int], images) -> Iterator[tup
 def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
     """Moments of the inputs of all linear layers, {name of the tensor: (D + 1, D + 1)}, for `learn_rounding`.
 
-    X^T X, where X are inputs with a last column of ones: second moments, sums and their number.
+    X^T X, where X are inputs with a last column of ones: second moments, sums and their number. Inputs of a convolution
+    of patches that do not overlap are its patches.
     """
     model = unpack_model(float32)
-    names: dict[int, str] = {}
+    (graph,) = model.subgraphs
+    patch_sizes = {int(product.inputs[0]): (1, 1) for _, product in operators_of_kind(model, _Code.FULLY_CONNECTED)}
+    for _, convolution in operators_of_kind(model, _Code.CONV_2D):
+        size, options = tuple(graph.tensors[convolution.inputs[1]].shape[1:3]), convolution.builtinOptions
+        if size == (options.strideH, options.strideW) != (1, 1):
+            patch_sizes[int(convolution.inputs[0])] = size
     moments: dict = {}
-    for graph, product in operators_of_kind(model, BuiltinOperator.FULLY_CONNECTED):
-        names[int(product.inputs[0])] = graph.tensors[product.inputs[0]].name.decode()
-    for index, values in activation_values(model, sorted(names), images):
-        values = np.pad(values.reshape(-1, values.shape[-1]), ((0, 0), (0, 1)), constant_values=1)
-        moments[names[index]] = moments.get(names[index], 0) + values.T @ values
+    for index, values in activation_values(model, sorted(patch_sizes), images):
+        values = _patches(values, *patch_sizes[index])
+        values = values[:: max(1, len(values) // _TOKENS)]
+        values = np.pad(values, ((0, 0), (0, 1)), constant_values=1)
+        name = graph.tensors[index].name.decode()
+        moments[name] = moments.get(name, 0) + values.T @ values
     return moments
+
+
+def _patches(values, height, width):
+    """(..., D) -> (n, D), or (B, H, W, C) -> (B h w, `height` `width` C)."""
+    if (height, width) == (1, 1):
+        return values.reshape(-1, values.shape[-1])
+    batch, rows, columns, channels = values.shape
+    values = values.reshape(batch, rows // height, height, columns // width, width, channels)
+    return values.swapaxes(2, 3).reshape(-1, height * width * channels)
 
 
 def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
@@ -150,11 +168,10 @@ def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
 
     Exponentials are e^x for x in [-6.5, 0]. Logits that are 6.5 below the smallest maximum of a row count for nothing,
     nor do inputs of GELU below -3.5. Ramps are in [0, 6]: those of a variance that is the same in all images and below
-    the first point would have the range [0, 0], with which XNNPACK does not load the file. The error of a sum is at
-    most a step of it, see `add_with_error`; calibration, in float, finds none.
+    the first point would have the range [0, 0], with which XNNPACK does not load the file.
     """
     (graph,) = model.subgraphs
-    ends: dict[int, tuple[float, float]] = {}
+    ends = _ranges_of_sums(model, ranges)
     differences = set()  # e^x - 1
     names = [tensor.name.decode() for tensor in graph.tensors]
     producers = {int(output): operator for operator in graph.operators for output in operator.outputs}
@@ -164,20 +181,16 @@ def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
 
     for operator in graph.operators:
         code, output = operator_code(model, operator), int(operator.outputs[0])
-        if code == BuiltinOperator.ELU:
+        if code == _Code.ELU:
             ends |= {int(operator.inputs[0]): (_LOWEST, 0), output: (-1, 0)}
             differences.add(output)
             logits, largest = map(int, producers[int(operator.inputs[0])].inputs)
             low, high = measured(logits)
             ends[logits] = max(low, measured(largest)[0] + _LOWEST), high
-        elif code == BuiltinOperator.GELU:
+        elif code == _Code.GELU:
             low, high = measured(index := int(operator.inputs[0]))
             ends[index] = max(low, _GELU_LOWEST), max(high, 0)
-        elif ROUNDING_ERROR in names[output]:
-            total = int(producers[int(operator.inputs[0])].inputs[1])
-            step = max(map(abs, measured(total))) / 127
-            ends[output] = -step, step
-        elif code == BuiltinOperator.ADD and not differences.isdisjoint(map(int, operator.inputs)):
+        elif code == _Code.ADD and not differences.isdisjoint(map(int, operator.inputs)):
             ends[output] = 0, 1
         elif getattr(operator.builtinOptions, "fusedActivationFunction", 0) == ActivationFunctionType.RELU6:
             ends[output] = 0, 6
@@ -186,6 +199,50 @@ def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
         name = names[index]
         changed[name] = {end: np.full_like(ranges[name][end], value) for end, value in (("min", low), ("max", high))}
     return changed
+
+
+def _ranges_of_sums(model: ModelT, ranges: dict[str, dict]) -> dict[int, tuple[float, float]]:
+    """Ranges of the sums of tokens and of what `add_with_error` computes beside them, {index: (low, high)}.
+
+    Steps of the sums are those of the widest, divided by powers of 2. Where the branch is narrow enough, the difference
+    of two sums has the smaller of their steps, and is exact. The error that is carried is at most a step of its sum;
+    calibration, in float, finds none.
+    """
+    (graph,) = model.subgraphs
+    producers = {int(output): operator for operator in graph.operators for output in operator.outputs}
+
+    def operators(name) -> list:
+        return [operator for operator in graph.operators if name in _name(graph, operator.outputs[0])]
+
+    def largest(index) -> float:
+        return max(np.abs(ranges[graph.tensors[index].name.decode()][end]).item() for end in ("min", "max"))
+
+    losses = operators(ROUNDING_ERROR)
+    differences = [producers[int(operator.inputs[0])] for operator in losses]
+    widths = {int(difference.inputs[1]): largest(int(difference.inputs[1])) for difference in differences}
+    widths = {i: max(widths.values()) / 2 ** np.floor(np.log2(max(widths.values()) / widths[i])) for i in widths}
+    symmetric, steps, carried = dict(widths), {}, 0.0
+    for operator, difference in zip(losses, differences, strict=True):
+        before, total = map(int, difference.inputs)
+        while before in producers and operator_code(model, producers[before]) in _SAME_SCALE:
+            before = int(producers[before].inputs[_SAME_SCALE[operator_code(model, producers[before])]])
+        exact = min(widths.get(before, np.inf), widths[total])
+        if before in widths and largest(output := int(difference.outputs[0])) <= exact:
+            symmetric[output] = exact
+        lost = int(operator.outputs[0])
+        steps[lost] = widths[total] / 127
+        symmetric[lost], carried = carried + steps[lost], steps[lost]
+    for operator in operators(CARRIED_ERROR):
+        symmetric[int(operator.outputs[0])] = steps[int(operator.inputs[0])]
+    for operator in operators(NORMALIZED_ERROR):
+        error, rsqrt = map(int, operator.inputs)
+        symmetric[int(operator.outputs[0])] = symmetric[error] * largest(rsqrt)
+    return {index: (-width * 128 / 127, width) for index, width in symmetric.items()}
+
+
+def _name(graph, index) -> str:
+    """The name of a tensor without those that the converter appends of operations that it fused."""
+    return graph.tensors[index].name.decode().partition(";")[0]
 
 
 def symmetric_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
@@ -198,7 +255,7 @@ def symmetric_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
     (graph,) = model.subgraphs
     changed = dict(ranges)
     producers = {int(output): operator for operator in graph.operators for output in operator.outputs}
-    waiting = [int(product.inputs[1]) for _, product in operators_of_kind(model, BuiltinOperator.BATCH_MATMUL)]
+    waiting = [int(product.inputs[1]) for _, product in operators_of_kind(model, _Code.BATCH_MATMUL)]
     while waiting:
         index = waiting.pop()
         name = graph.tensors[index].name.decode()

@@ -162,7 +162,9 @@ def _tflite_models(
     for name in static:
         log(f"Converting to {name}")
         float32, ranges = calibrated[name]
-        yield name, quantize(float32, name, ranges, keep_float=in_float)
+        tflite = quantize(float32, name, ranges, keep_float=in_float)
+        learn_rounding(tflite, unpack_model(float32), input_moments(float32, calibration))
+        yield name, tflite
 
 
 def calibrate(

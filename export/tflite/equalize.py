@@ -152,14 +152,8 @@ def _rotate_embedding(model, projection, basis):
     """Rotates the patch embeddings and what is added to them: class token, registers and positions."""
     grid, width = model.grid, len(basis)
     added = np.asarray(model.add_tokens(np.zeros((1, grid[0] * grid[1], width), "float32")))  # (1, N, D)
-    added = (added.astype("float64") @ basis).astype("float32")
-    prefix, patches = added[:, : model.prefix_tokens], added[:, model.prefix_tokens :]
+    model.added_tokens = (added.astype("float64") @ basis).astype("float32")
     _multiply_outputs(projection, basis)
-
-    def add_tokens(embeddings, training=None):
-        return tf.concat([np.repeat(prefix, embeddings.shape[0], axis=0), embeddings + patches], axis=1)
-
-    model.add_tokens = add_tokens
 
 
 def _multiply_outputs(layer, basis):

@@ -119,7 +119,11 @@ def encode(model, images, *, read: int | None = None, norm_outputs=None):
 
     embeddings = model.embed(images)
     with tf.name_scope(EMBEDDING):
-        tokens = model.add_tokens(embeddings)
+        if hasattr(model, "added_tokens"):  # see `rotate_tokens`
+            prefix = np.zeros((embeddings.shape[0], model.prefix_tokens, embeddings.shape[-1]), "float32")
+            tokens = add_with_error(tf.concat([prefix, embeddings], axis=1), model.added_tokens, error)
+        else:
+            tokens = model.add_tokens(embeddings)
     return model.apply_blocks(tokens, apply), weights
 
 
@@ -139,7 +143,7 @@ def layer_norm_outputs(model, images):
 
 def _block(block, tokens, weights, norm_outputs, error, count=None):
     with tf.name_scope("attention"):
-        norm_outputs.append(layer_norm(block.norm_attention, tokens))
+        norm_outputs.append(layer_norm(block.norm_attention, tokens, error))
         attend = _self_attention if count is None else partial(_attention_of_first_tokens, count=count)
         branch = attend(block.attention, norm_outputs[-1], weights)
         if count is not None:
@@ -147,7 +151,7 @@ def _block(block, tokens, weights, norm_outputs, error, count=None):
         branch = branch if block.scale_attention is None else block.scale_attention(branch)
         tokens = add_with_error(tokens, branch, error)
     with tf.name_scope("mlp"):
-        norm_outputs.append(layer_norm(block.norm_mlp, tokens))
+        norm_outputs.append(layer_norm(block.norm_mlp, tokens, error))
         branch = block.mlp(norm_outputs[-1])
         return add_with_error(tokens, branch if block.scale_mlp is None else block.scale_mlp(branch), error)
 

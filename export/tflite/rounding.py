@@ -17,10 +17,12 @@ _DAMPING = 0.01  # of the mean second moment, as in the paper
 # number of inputs, over that of tokens, is added: on other photographs, the errors of DINOv2-S were a quarter smaller.
 _NOISE = 0.05
 _SWEEPS = 3  # of coordinate descent; later ones change the errors by less than 1 %
+_LINEAR = (schema.BuiltinOperator.FULLY_CONNECTED, schema.BuiltinOperator.CONV_2D)
+_BITS = {schema.TensorType.INT4: 4, schema.TensorType.INT8: 8}
 _CLIPPING = np.linspace(0.6, 1.0, 11)  # largest integer's value, relative to the largest weight
 
 
-def round_weights(weights, moments, bits: int, block: int, tokens: float = np.inf):
+def round_weights(weights, moments, bits: int, block: int, tokens: float = np.inf, scales=None):
     """Integers and scales: `weights` is about `scales`, repeated `block` times along the inputs, times `integers`.
 
     Args:
@@ -29,9 +31,10 @@ def round_weights(weights, moments, bits: int, block: int, tokens: float = np.in
         bits: Bits of an integer.
         block: Number of inputs that share a scale; it divides their number.
         tokens: Number of tokens that the moments are of.
+        scales: (outputs, inputs / block), which are kept. None: those of the least error.
 
     Returns:
-        (outputs, inputs) int8, and (outputs, inputs / block) float32 whose values bfloat16 and float16 can represent.
+        (outputs, inputs) int8, and (outputs, inputs / block) float32; bfloat16 and float16 can represent new scales.
     """
     weights = np.array(np.transpose(weights), "float32", order="C")  # (inputs, outputs): those of an input are together
     exact, moments = weights.copy(), np.array(moments, "float64")
@@ -41,20 +44,25 @@ def round_weights(weights, moments, bits: int, block: int, tokens: float = np.in
     factor = np.linalg.cholesky(np.linalg.inv(moments)).T
     importance = (1 / np.diag(factor) ** 2).astype("float32")
     factor = (factor / np.diag(factor)[:, None]).astype("float32")
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    integers, scales = np.zeros_like(weights), []
-    for start in range(0, len(weights), block):
-        end = start + block
-        scale = _best_scale(weights[start:end], importance[start:end], low, high)
-        scales.append(scale)
+    high = 2 ** (bits - 1) - 1
+    low = -high if bits == 8 else -high - 1  # TFLite has no weights of -128
+    search = scales is None
+    scales = np.zeros((len(weights) // block, weights.shape[1]), "float32") if search else np.transpose(scales)
+    integers = np.zeros_like(weights)
+    rows = block if search else 32  # at a time
+    for start in range(0, len(weights), rows):
+        end = min(start + rows, len(weights))
+        if search:
+            scales[start // block] = _best_scale(weights[start:end], importance[start:end], low, high)
+        scale = scales[start // block]
         errors = np.zeros_like(weights[start:end])
         for i in range(start, end):
             integers[i] = np.clip(np.rint(weights[i] / scale), low, high)
             errors[i - start] = weights[i] - integers[i] * scale
             weights[i + 1 : end] -= np.outer(factor[i, i + 1 : end], errors[i - start])
         weights[end:] -= factor[start:end, end:].T @ errors
-    scales = np.stack(scales)
-    _descend(exact, moments.astype("float32"), integers, scales, low, high)
+    if search:
+        _descend(exact, moments.astype("float32"), integers, scales, low, high)
     return integers.T.astype("int8"), scales.T
 
 
@@ -105,17 +113,26 @@ def _best_scale(weights, importance, low, high):
 
 
 def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
-    """Rounds the 4-bit weights of a model again, in place, and subtracts the mean error from biases."""
+    """Rounds the integer weights of a model again, in place, and subtracts the mean error from biases.
+
+    Weights of 8 bits keep their scales. Convolutions are those of patches, see `calibration.input_moments`.
+    """
     uses = Counter(tensor.buffer for graph in model.subgraphs for tensor in graph.tensors)
-    products, originals = (operators_of_kind(part, schema.BuiltinOperator.FULLY_CONNECTED) for part in (model, float32))
+    products, originals = (
+        [found for code in _LINEAR for found in operators_of_kind(part, code)] for part in (model, float32)
+    )
     for (graph, product), (before, original) in zip(products, originals, strict=True):
         weight, exact = graph.tensors[product.inputs[1]], before.tensors[original.inputs[1]]
-        if weight.type != schema.TensorType.INT4:
+        of_input = moments.get(before.tensors[original.inputs[0]].name.decode())
+        bits = _BITS.get(weight.type)
+        if bits is None or of_input is None or model.buffers[weight.buffer].data is None:
             continue
-        exact = float32.buffers[exact.buffer].data.view("float32").reshape(weight.shape)
+        exact = float32.buffers[exact.buffer].data.view("float32").reshape(exact.shape[0], -1)
+        if len(of_input) != exact.shape[1] + 1:
+            continue
         details = weight.quantization.details
-        block = details.blockSize if details is not None else weight.shape[1]
-        of_input = moments[before.tensors[original.inputs[0]].name.decode()].astype("float64")
+        block = details.blockSize if details is not None else exact.shape[1]
+        of_input = of_input.astype("float64")
         tokens = of_input[-1, -1]
         mean, of_input = of_input[-1, :-1] / tokens, of_input[:-1, :-1] / tokens
         biases = [graph.tensors[index].buffer for index in product.inputs[2:] if index >= 0]
@@ -123,13 +140,27 @@ def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
         own_biases = [model.buffers[number] for number in biases if uses[number] == 1]
         if own_biases:  # correct the mean error, which the rounding therefore need not regard
             of_input -= np.outer(mean, mean)
-        integers, scales = round_weights(exact, of_input, 4, block, tokens)
+        kept = None if bits == 4 else np.reshape(weight.quantization.scale, (-1, 1)).astype("float32")
+        integers, scales = round_weights(exact, of_input, bits, block, tokens, kept)
+        error = (integers * np.repeat(scales, block, axis=1) - exact) @ mean
         for bias in own_biases:
-            error = (integers * np.repeat(scales, block, axis=1) - exact) @ mean
-            bias.data = (bias.data.view("float32") - error.astype("float32")).view("uint8")
+            _subtract(bias, graph.tensors[product.inputs[2]], error)
+        if bits == 8:
+            model.buffers[weight.buffer].data = integers.ravel().view("uint8")
+            continue
         low, high = (np.pad(integers.ravel(), (0, integers.size % 2)).reshape(-1, 2) & 15).T
         model.buffers[weight.buffer].data = (low | high << 4).view("uint8")
         if details is not None:
             model.buffers[graph.tensors[details.scales].buffer].data = scales.astype("float16").ravel().view("uint8")
         else:
             weight.quantization.scale = scales[:, 0]
+
+
+def _subtract(buffer, tensor, error):
+    """Subtracts an array (outputs,) from a bias: float32, or integers with a scale for each output."""
+    if tensor.type == schema.TensorType.FLOAT32:
+        buffer.data = (buffer.data.view("float32") - error.astype("float32")).view("uint8")
+    else:
+        dtype = {schema.TensorType.INT32: "int32", schema.TensorType.INT64: "int64"}[tensor.type]
+        steps = np.rint(error / np.asarray(tensor.quantization.scale, "float64")).astype(dtype)
+        buffer.data = (buffer.data.view(dtype) - steps).view("uint8")
