@@ -3,9 +3,12 @@
 B batch, H W pixels, h w map, C channels, F filters, G groups.
 """
 
+from functools import partial
+
 import keras
 from keras import ops
 
+from keras_vit.layers.xla.island import can_compile_island, island
 from keras_vit.layers.xla.recompute import in_current_name_scope
 
 EPSILON_PLACES = ("deviation", "variance")
@@ -116,26 +119,46 @@ def group_norm_for_training(x, gamma, beta, groups, epsilon):
 
     @ops.custom_gradient
     def norm(x, gamma, beta):
-        wide = ops.cast(x, precise)
-        centered = wide - _of_groups(ops.mean(wide, axis=(1, 2)), groups)[:, None, None]  # (B, H, W, C)
-        variance = _of_groups(ops.mean(ops.square(centered), axis=(1, 2)), groups)  # (B, C)
-        factor = ops.rsqrt(variance + epsilon)  # (B, C)
-        output = centered * (factor * gamma)[:, None, None] + beta
-
-        def gradient(upstream):
-            upstream = ops.cast(upstream, precise)
-            pixels = ops.cast(ops.shape(x)[1] * ops.shape(x)[2], precise)
-            total = ops.sum(upstream, axis=(1, 2))  # (B, C)
-            slope = ops.sum(upstream * centered, axis=(1, 2)) * factor  # (B, C)
-            shift = factor * _of_groups(total * gamma, groups) / pixels  # (B, C)
-            decrease = ops.square(factor) * _of_groups(slope * gamma, groups) / pixels  # (B, C)
-            linear = centered * decrease[:, None, None] + shift[:, None, None]
-            for_x = upstream * (factor * gamma)[:, None, None] - linear
-            return ops.cast(for_x, x.dtype), ops.sum(slope, axis=0), ops.sum(total, axis=0)
-
-        return ops.cast(output, x.dtype), in_current_name_scope(gradient)
+        first, second, sums = _normalize, _gradient, _sums
+        if can_compile_island():
+            first, second, sums = island(first), island(second), _sums_by_product
+        output, mean, factor = first(x, gamma, beta, groups, epsilon)
+        return output, in_current_name_scope(partial(second, x, mean, factor, gamma, groups, sums))
 
     return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
+
+
+def _normalize(x, gamma, beta, groups, epsilon):
+    """The output, (B, H, W, C), and for each channel the mean and 1 / sigma of its group, (B, C)."""
+    wide = ops.cast(x, gamma.dtype)
+    mean = _of_groups(ops.mean(wide, axis=(1, 2)), groups)
+    centered = wide - mean[:, None, None]
+    variance = _of_groups(ops.mean(ops.square(centered), axis=(1, 2)), groups)
+    factor = ops.rsqrt(variance + epsilon)
+    return ops.cast(centered * (factor * gamma)[:, None, None] + beta, x.dtype), mean, factor
+
+
+def _gradient(x, mean, factor, gamma, groups, sums, upstream):
+    """Gradients for x, gamma and beta; `sums` computes the sums over the pixels."""
+    centered, upstream = ops.cast(x, gamma.dtype) - mean[:, None, None], ops.cast(upstream, gamma.dtype)
+    pixels = ops.cast(ops.shape(x)[1] * ops.shape(x)[2], gamma.dtype)
+    total, slope = sums(upstream), sums(upstream * centered) * factor  # (B, C)
+    shift = factor * _of_groups(total * gamma, groups) / pixels  # (B, C)
+    decrease = ops.square(factor) * _of_groups(slope * gamma, groups) / pixels  # (B, C)
+    linear = centered * decrease[:, None, None] + shift[:, None, None]
+    for_x = upstream * (factor * gamma)[:, None, None] - linear
+    return ops.cast(for_x, x.dtype), ops.sum(slope, axis=0), ops.sum(total, axis=0)
+
+
+def _sums(maps):
+    """(B, H, W, C) -> (B, C)."""
+    return ops.sum(maps, axis=(1, 2))
+
+
+def _sums_by_product(maps):
+    """`_sums` as a product with ones: XLA for CPUs does not vectorize the sum of a product of two tensors."""
+    batch, height, width, channels = ops.shape(maps)
+    return ops.matmul(ops.ones((1, height * width), maps.dtype), ops.reshape(maps, (batch, -1, channels)))[:, 0]
 
 
 def _of_groups(values, groups):

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from keras_vit.layers import LayerNorm, Mlp
 from keras_vit.layers.resnet.standardized_conv import GroupNorm
-from keras_vit.layers.xla.mlp import can_compile_island, gelu_for_training
+from keras_vit.layers.xla.island import can_compile_island
+from keras_vit.layers.xla.mlp import gelu_for_training
 
 X = 3 * np.random.default_rng(0).standard_normal((2, 5, 3, 8)) + 2
 GELU = {

@@ -1,0 +1,31 @@
+"""Functions that XLA compiles within TensorFlow's graphs for CPUs.
+
+Such a graph runs operation by operation. XLA makes a loop of GELU or of group normalization, and one of each gradient,
+which reads and writes each tensor once or twice. Large matrix products and convolutions stay outside: XLA's are slower
+on a CPU than TensorFlow's.
+"""
+
+from functools import cache
+
+import keras
+
+from keras_vit.keras_internals import compiled_by_xla
+
+
+def can_compile_island() -> bool:
+    """Whether a graph for a CPU is being traced that is not itself compiled: not eagerly, not under a strategy."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    if tf.executing_eagerly() or compiled_by_xla() or tf.distribute.has_strategy():
+        return False
+    return all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
+
+
+@cache
+def island(function):
+    """`function` compiled by XLA, once for all layers of the same shapes; only where `can_compile_island`."""
+    import tensorflow as tf
+
+    return tf.function(function, jit_compile=True, autograph=False)
