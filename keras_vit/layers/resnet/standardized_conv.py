@@ -95,23 +95,25 @@ class GroupNorm(keras.layers.GroupNormalization):
     Args:
         groups: G, divides C.
         epsilon: Added to the variance.
+
+    Called with `relu=True`, the output is that of ReLU, which in training shares the loops of the normalization.
     """
 
     def __init__(self, groups, epsilon, **kwargs):
         super().__init__(groups, epsilon=epsilon, **kwargs)
 
-    def call(self, inputs, training=None):
+    def call(self, inputs, training=None, relu=False):
         if training:
-            output = group_norm_for_training(inputs, self.gamma, self.beta, self.groups, self.epsilon)
+            output = group_norm_for_training(inputs, self.gamma, self.beta, self.groups, self.epsilon, relu)
             return ops.cast(output, self.compute_dtype)
-        return super().call(inputs)
+        return ops.relu(super().call(inputs)) if relu else super().call(inputs)
 
 
-def group_norm_for_training(x, gamma, beta, groups, epsilon):
-    """Group normalization, (B, H, W, C) -> the same; its gradient reads the map less often than the derived one.
+def group_norm_for_training(x, gamma, beta, groups, epsilon, relu=False):
+    """Group normalization, then ReLU if `relu`; the gradient reads the map less often than the derived one.
 
     With g the upstream gradient times gamma, n the normalized x and means over a group, the gradient of x is
-    (g - mean(g) - n mean(g n)) / sigma. `gamma` and `beta` are (C,); the output has the dtype of x.
+    (g - mean(g) - n mean(g n)) / sigma; ReLU sets g to 0 where its input is not positive. `gamma` and `beta` are (C,).
 
     Returns: (B, H, W, C) with the dtype of x.
     """
@@ -122,25 +124,28 @@ def group_norm_for_training(x, gamma, beta, groups, epsilon):
         first, second, sums = _normalize, _gradient, _sums
         if can_compile_island():
             first, second, sums = island(first), island(second), _sums_by_product
-        output, mean, factor = first(x, gamma, beta, groups, epsilon)
-        return output, in_current_name_scope(partial(second, x, mean, factor, gamma, groups, sums))
+        output, mean, factor = first(x, gamma, beta, groups, epsilon, relu)
+        return output, in_current_name_scope(partial(second, x, mean, factor, gamma, beta, groups, relu, sums))
 
     return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
 
 
-def _normalize(x, gamma, beta, groups, epsilon):
+def _normalize(x, gamma, beta, groups, epsilon, relu):
     """The output, (B, H, W, C), and for each channel the mean and 1 / sigma of its group, (B, C)."""
     wide = ops.cast(x, gamma.dtype)
     mean = _of_groups(ops.mean(wide, axis=(1, 2)), groups)
     centered = wide - mean[:, None, None]
     variance = _of_groups(ops.mean(ops.square(centered), axis=(1, 2)), groups)
     factor = ops.rsqrt(variance + epsilon)
-    return ops.cast(centered * (factor * gamma)[:, None, None] + beta, x.dtype), mean, factor
+    output = centered * (factor * gamma)[:, None, None] + beta
+    return ops.cast(ops.relu(output) if relu else output, x.dtype), mean, factor
 
 
-def _gradient(x, mean, factor, gamma, groups, sums, upstream):
+def _gradient(x, mean, factor, gamma, beta, groups, relu, sums, upstream):
     """Gradients for x, gamma and beta; `sums` computes the sums over the pixels."""
     centered, upstream = ops.cast(x, gamma.dtype) - mean[:, None, None], ops.cast(upstream, gamma.dtype)
+    if relu:
+        upstream = ops.where(centered * (factor * gamma)[:, None, None] + beta > 0, upstream, 0.0)
     pixels = ops.cast(ops.shape(x)[1] * ops.shape(x)[2], gamma.dtype)
     total, slope = sums(upstream), sums(upstream * centered) * factor  # (B, C)
     shift = factor * _of_groups(total * gamma, groups) / pixels  # (B, C)
@@ -158,7 +163,8 @@ def _sums(maps):
 def _sums_by_product(maps):
     """`_sums` as a product with ones: XLA for CPUs does not vectorize the sum of a product of two tensors."""
     batch, height, width, channels = ops.shape(maps)
-    return ops.matmul(ops.ones((1, height * width), maps.dtype), ops.reshape(maps, (batch, -1, channels)))[:, 0]
+    ones = ops.ones((batch, 1, height * width), maps.dtype)  # of each image: ones for all are three times as slow
+    return ops.matmul(ones, ops.reshape(maps, (batch, -1, channels)))[:, 0]
 
 
 def _of_groups(values, groups):
