@@ -85,7 +85,7 @@ class StandardizedConv2D(keras.layers.Conv2D):
 
 @keras.saving.register_keras_serializable(package="keras_vit")
 class GroupNorm(keras.layers.GroupNormalization):
-    """`keras.layers.GroupNormalization` over the last axis whose training takes about 0.6 of the time on a CPU.
+    """`keras.layers.GroupNormalization` over the last axis whose training is faster on a CPU.
 
     Inference is Keras's. The gradient in training is explicit, see `group_norm_for_training`; the numbers are the same
     ("Group Normalization", arXiv 1803.08494, section 3). Statistics are computed in at least float32.
