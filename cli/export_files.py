@@ -175,8 +175,13 @@ def failed_checks(options, model, folder, files, data) -> list[tuple[str, str]]:
     classifiers = {
         name: path for name, path in files.items() if "classify" in options.signatures or name not in FORMATS
     }
-    if data.images is None or not has_classes(model) or not classifiers:
-        print("\nNot compared with Keras: requires --dataset, a model with classes, and the signature classify.")
+    missing = [
+        *["--dataset"] * (data.images is None),
+        *["a model with classes"] * (not has_classes(model)),
+        *["the signature classify"] * (not classifiers),
+    ]
+    if missing:
+        print(f"\nNot compared with Keras: requires {' and '.join(missing)}.")
         return failures
     rows = check_parity(model, classifiers, data.images, data.labels)
     print(f"\n{len(data.images):,} images of {options.dataset} ({options.split})\n\n{parity_table(rows)}")

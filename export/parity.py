@@ -158,7 +158,9 @@ def drop_interval(before, after) -> tuple[float, float]:
     Bootstrap", 1993, section 13.3). A draw is fully described by the numbers of images with a difference of -1, 0, 1.
     """
     difference = np.asarray(before, "int8") - np.asarray(after, "int8")
-    shares = [(difference == value).mean() for value in (-1, 0, 1)]
+    counts = [(difference == value).sum() for value in (-1, 0, 1)]
+    # One more image of each change: else a few images without a change would have no interval (Bonett and Price, 2012).
+    shares = np.add(counts, (1, 0, 1)) / (len(difference) + 2)
     gained, _, lost = np.random.default_rng(0).multinomial(len(difference), shares, _RESAMPLINGS).T
     low, high = np.percentile((lost - gained) / len(difference), (2.5, 97.5))
     return float(low), float(high)

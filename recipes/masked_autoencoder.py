@@ -127,7 +127,7 @@ def _check_encoder(vit):
     problems = {
         "axial=True": config.axial,
         "position_embedding='relative'": config.position_embedding == "relative",
-        f"position_embedding={config.position_embedding!r}": config.is_rotary,
+        "rotary positions": config.is_rotary,
         f"position_placement={config.position_placement!r}": bool(vit.block_positions),
         f"resnet_stages={config.resnet_stages}": vit.backbone is not None,
         "norm_after_pooling=True": config.norm_after_pooling,

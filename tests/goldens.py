@@ -37,16 +37,16 @@ FOUNDATION: dict[str, tuple[dict, dict]] = {
     "hf_dinov3": (_CONFIG, {}),
     "hf_dinov3_plus": ({"config.json": {**_CONFIG["config.json"], "hidden_act": "silu"}}, {}),
     **{
-        f"timm_{name}": ({"config.json": {"architecture": architecture, **_TIMM}}, {})
-        for name, architecture in {
-            "dinov3": "vit_small_patch16_dinov3",
-            "dinov3_plus": "vit_small_plus_patch16_dinov3_qkvb",
-            "rope": "vit_small_patch16_rope_224",
-            "rope_ape": "vit_small_patch16_rope_ape_224",
-            "rope_reg": "vit_medium_patch16_rope_reg1_gap_256",
-            "eva02": "eva02_tiny_patch14_224",
-            "eva": "eva_giant_patch14_224",
-        }.items()
+        f"timm_{name}": ({"config.json": {"architecture": architecture, **_TIMM, "global_pool": pooling}}, {})
+        for name, architecture, pooling in (
+            ("dinov3", "vit_small_patch16_dinov3", "token"),
+            ("dinov3_plus", "vit_small_plus_patch16_dinov3_qkvb", "token"),
+            ("rope", "vit_small_patch16_rope_224", "token"),
+            ("rope_ape", "vit_small_patch16_rope_ape_224", "token"),
+            ("rope_reg", "vit_medium_patch16_rope_reg1_gap_256", "avg"),
+            ("eva02", "eva02_tiny_patch14_224", "avg"),
+            ("eva", "eva_giant_patch14_224", "avg"),
+        )
     },
 }
 GOLDENS = json.loads((DATA / "golden_shapes.json").read_text())

@@ -43,6 +43,8 @@ _SAME_SCALE = {
 def attention_ranges(model, images):
     """Smallest and largest value of each channel of queries, keys and values: one array (2, 3 D) per block."""
     layers = [block.attention.qkv for block in encoder_blocks(model)]
+    if not layers:
+        return []
 
     @tf.function
     def extremes(image):

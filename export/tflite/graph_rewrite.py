@@ -160,7 +160,9 @@ def _self_attention(layer, tokens, weights):
     joined = tf.reshape(layer.qkv(tokens), (batch, length, 3 * heads, head))
     joined = tf.transpose(joined, (0, 2, 1, 3))  # (B, 3 K, N, d)
     if layer.rotary is not None and layer.query_norm is None:  # queries and keys together: half the operations
-        both, value = tf.split(joined, (2 * heads, heads), axis=1)
+        # Slices: delegates support no parts of different sizes.
+        both = tf.slice(joined, (0, 0, 0, 0), (batch, 2 * heads, length, head))
+        value = tf.slice(joined, (0, 2 * heads, 0, 0), (batch, heads, length, head))  # (B, K, N, d)
         query, key = tf.split(layer.rotary(both), 2, axis=1)  # (B, K, N, d)
     else:
         query, key, value = tf.split(joined, 3, axis=1)  # (B, K, N, d)

@@ -13,10 +13,13 @@ from ai_edge_litert import schema_py_generated as schema
 from keras_vit.export.tflite.flatbuffer import operators_of_kind
 
 _DAMPING = 0.01  # of the mean second moment, as in the paper
-_CLIPPING = np.linspace(0.6, 1.0, 21)  # largest integer's value, relative to the largest weight
+# Moments of few tokens are noise, such as of 200 class tokens, all that the last block of a ViT reads. This, times the
+# number of inputs, over that of tokens, is added: on other photographs, the errors of DINOv2-S were a quarter smaller.
+_NOISE = 0.05
+_CLIPPING = np.linspace(0.6, 1.0, 11)  # largest integer's value, relative to the largest weight
 
 
-def round_weights(weights, moments, bits: int, block: int):
+def round_weights(weights, moments, bits: int, block: int, tokens: float = np.inf):
     """Integers and scales: `weights` is about `scales`, repeated `block` times along the inputs, times `integers`.
 
     Args:
@@ -24,42 +27,43 @@ def round_weights(weights, moments, bits: int, block: int):
         moments: Second moments or covariance of the layer's inputs, (inputs, inputs).
         bits: Bits of an integer.
         block: Number of inputs that share a scale; it divides their number.
+        tokens: Number of tokens that the moments are of.
 
     Returns:
         (outputs, inputs) int8, and (outputs, inputs / block) float32 whose values bfloat16 and float16 can represent.
     """
-    weights = np.array(weights, "float64")
-    inputs = weights.shape[1]
+    weights = np.array(np.transpose(weights), "float32", order="C")  # (inputs, outputs): those of an input are together
     moments = np.array(moments, "float64")
-    np.fill_diagonal(moments, np.maximum(np.diag(moments), 1e-12) + _DAMPING * np.diag(moments).mean())
+    damping = _DAMPING + _NOISE * len(moments) / tokens
+    np.fill_diagonal(moments, np.maximum(np.diag(moments), 1e-12) + damping * np.diag(moments).mean())
     # inverse = factor^T factor; row i: how the weights after i make up for an error of weight i
     factor = np.linalg.cholesky(np.linalg.inv(moments)).T
-    importance = 1 / np.diag(factor) ** 2
+    importance = (1 / np.diag(factor) ** 2).astype("float32")
+    factor = (factor / np.diag(factor)[:, None]).astype("float32")
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    integers, scales = np.zeros(weights.shape, "int8"), np.zeros((len(weights), inputs // block), "float32")
-    for start in range(0, inputs, block):
+    integers, scales = np.zeros(weights.shape, "int8"), []
+    for start in range(0, len(weights), block):
         end = start + block
-        scale = _best_scale(weights[:, start:end], importance[start:end], low, high)
-        scales[:, start // block] = scale
-        errors = np.zeros((len(weights), block))
+        scale = _best_scale(weights[start:end], importance[start:end], low, high)
+        scales.append(scale)
+        errors = np.zeros_like(weights[start:end])
         for i in range(start, end):
-            integers[:, i] = np.clip(np.round(weights[:, i] / scale), low, high)
-            errors[:, i - start] = (weights[:, i] - integers[:, i] * scale) / factor[i, i]
-            weights[:, i + 1 : end] -= np.outer(errors[:, i - start], factor[i, i + 1 : end])
-        weights[:, end:] -= errors @ factor[start:end, end:]
-    return integers, scales
+            integers[i] = np.clip(np.rint(weights[i] / scale), low, high)
+            errors[i - start] = weights[i] - integers[i] * scale
+            weights[i + 1 : end] -= np.outer(factor[i, i + 1 : end], errors[i - start])
+        weights[end:] -= factor[start:end, end:].T @ errors
+    return integers.T, np.stack(scales, axis=1)
 
 
 def _best_scale(weights, importance, low, high):
-    """The scale of each row with the least weighted squared error: (outputs, block) -> (outputs,)."""
-    largest = np.maximum(np.abs(weights).max(axis=1), 1e-12)
+    """The scale of each output with the least weighted squared error: (block, outputs) -> (outputs,)."""
+    largest = np.maximum(np.abs(weights).max(axis=0), 1e-12)
     scales = [(part * largest / high).astype(tf.bfloat16.as_numpy_dtype).astype("float16") for part in _CLIPPING]
     scales = np.maximum(np.stack(scales).astype("float32"), np.finfo("float16").smallest_subnormal)
-    errors = []
-    for scale in scales[:, :, None]:
-        rounded = np.clip(np.round(weights / scale), low, high) * scale
-        errors.append(((rounded - weights) ** 2 * importance).sum(axis=1))
-    return scales[np.argmin(errors, axis=0), np.arange(len(weights))]
+    errors = [
+        importance @ np.square(np.clip(np.rint(weights / scale), low, high) * scale - weights) for scale in scales
+    ]
+    return scales[np.argmin(errors, axis=0), np.arange(len(largest))]
 
 
 def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
@@ -74,13 +78,14 @@ def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
         details = weight.quantization.details
         block = details.blockSize if details is not None else weight.shape[1]
         of_input = moments[before.tensors[original.inputs[0]].name.decode()].astype("float64")
-        mean, of_input = of_input[-1, :-1] / of_input[-1, -1], of_input[:-1, :-1] / of_input[-1, -1]
+        tokens = of_input[-1, -1]
+        mean, of_input = of_input[-1, :-1] / tokens, of_input[:-1, :-1] / tokens
         biases = [graph.tensors[index].buffer for index in product.inputs[2:] if index >= 0]
         # Biases of the same values, such as zeros, are stored once.
         own_biases = [model.buffers[number] for number in biases if uses[number] == 1]
         if own_biases:  # correct the mean error, which the rounding therefore need not regard
             of_input -= np.outer(mean, mean)
-        integers, scales = round_weights(exact, of_input, 4, block)
+        integers, scales = round_weights(exact, of_input, 4, block, tokens)
         for bias in own_biases:
             error = (integers * np.repeat(scales, block, axis=1) - exact) @ mean
             bias.data = (bias.data.view("float32") - error.astype("float32")).view("uint8")

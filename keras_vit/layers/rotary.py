@@ -51,7 +51,7 @@ class RotaryPositions(keras.layers.Layer):
                 f"Rotary positions require heads whose width is a multiple of 4. Received: width {head_width}. Use "
                 "another num_heads or another position embedding."
             )
-        frequencies = self.theta ** -np.arange(0.0, 1.0, 4 / head_width)  # (d / 4,)
+        frequencies = self.theta ** -(4 / head_width * np.arange(head_width // 4))  # (d / 4,)
         y, x = np.meshgrid(*map(self._positions, (0, 1)), indexing="ij")  # (h, w) each
         angles = np.concatenate([axis.reshape(-1, 1) * frequencies for axis in (y, x)], axis=1)  # (h*w, d / 2)
         angles = np.pad(angles, ((self.prefix_tokens, 0), (0, 0)))  # (N, d / 2)
@@ -73,10 +73,10 @@ class RotaryPositions(keras.layers.Layer):
         return heads * cosines + exchange_halves(heads) * sines
 
     def _rows(self, table, read, dtype):
-        """Rows of a table (N, d) for the tokens that are read: (N, d), (M, d), or (B, 1, M, d)."""
+        """Rows of a table (N, d) for the tokens that are read: (1, 1, N, d), (1, 1, M, d), or (B, 1, M, d)."""
         table = ops.cast(table, dtype)
         if read is None or isinstance(read, int):
-            return table[:read]
+            return table[None, None, :read]  # GPU delegates multiply tensors of equal rank only
         return ops.take(table, read, axis=0)[:, None]
 
     def compute_output_shape(self, input_shape):

@@ -222,7 +222,7 @@ def check_numbers_and_choices(config: ViTConfig):
 def check_rotary(config: ViTConfig):
     """Raises a ValueError for arguments of rotary positions that are out of range."""
     theta, coordinates = config.rotary_theta, config.rotary_coordinates
-    if not isinstance(theta, Real) or theta <= 1:
+    if not isinstance(theta, Real) or not 1 < theta < np.inf:
         raise ValueError(f"`rotary_theta` must be a number above 1, such as 100. Received: {theta!r}")
     if coordinates not in COORDINATES:
         is_pair = isinstance(coordinates, tuple) and len(coordinates) == 2

@@ -49,7 +49,7 @@ def test_saved_model_web_and_tflite(export, tmp_path, run_cli):
     options += ["--default-signature", "serve_uint8"]
     status, output, _ = export(*options, *FEW_IMAGES, "--license", "CC0-1.0")
     assert status == 0 and "40 images of digits (test)" in output and "litert2: fully delegated" in output
-    assert "+0.00 (+0) [+0.0, +0.0] | 100.00% [" in row_of("saved-model", output)
+    assert "+0.00 (+0) [-" in row_of("saved-model", output)
     assert "\n| web |" in output and "\nweb/model.tflite: " in output  # compared and audited, too
     files = {path.name for path in (tmp_path / "out").iterdir() if path.suffix != ".json"}
     assert files == {"saved_model", "web", "model-int8.tflite"}
@@ -67,7 +67,7 @@ def test_accuracy_drop_above_the_limit_is_not_saved(export, tmp_path):
     options = ["--dataset", "digits", "--formats", "float32", *FEW_IMAGES, "--max-accuracy-drop", "-1"]
     status, output, errors = export(*options)
     assert status == 1 and "float32 has an accuracy drop of 0.00 percentage points, above -1" in errors
-    assert "+0.00 (+0) [+0.0, +0.0] | 100.00% [" in row_of("float32", output) and not list(tmp_path.iterdir())
+    assert "+0.00 (+0) [-" in row_of("float32", output) and not list(tmp_path.iterdir())
     status, output, _ = export(*options, "--keep-going")
     assert status == 1 and str(tmp_path / "out") in output and (tmp_path / "out" / "model-float32.tflite").is_file()
 

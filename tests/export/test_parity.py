@@ -87,7 +87,8 @@ def test_paired_bootstrap_has_the_normal_limit():
     half = 1.96 * ((0.005 - 0.003**2) / 10_000) ** 0.5
     assert drop_interval(before, after) == pytest.approx((0.003 - half, 0.003 + half), abs=1.5e-4)
     assert drop_interval(after, before) == pytest.approx((-0.003 - half, -0.003 + half), abs=1.5e-4)
-    assert drop_interval(before, before) == (0, 0)
+    assert drop_interval([True], [True]) == (-1, 1)  # one image says nothing
+    assert drop_interval(before, before) == (-0.0003, 0.0003)
 
 
 def test_wilson_interval():

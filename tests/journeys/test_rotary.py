@@ -10,6 +10,9 @@ from goldens import foundation_folder
 
 import keras_vit
 from journeys.training import ARCHITECTURE, SETTINGS, read_test_images
+from keras_vit.export import write_tflite
+from keras_vit.export.audit import audit
+from keras_vit.export.benchmark import compare
 from keras_vit.recipes import small_folder
 from keras_vit_cli.main import main
 
@@ -58,6 +61,12 @@ def test_from_photos_to_a_file(dinov3, journey_data, tmp_path, monkeypatch):
     run = tmp_path / "run"
     assert main(["finetune", str(journey_data / "photos"), "--weights", str(dinov3), "--output", str(run)]) == 0
     assert keras_vit.load(run).config.rotary_theta == 100 and list((run / "exported").glob("*.tflite"))
+
+
+def test_files_are_not_split(dinov3, tmp_path):
+    files = write_tflite(keras_vit.load(dinov3), tmp_path, ("float32", "dynamic-int8"), signatures=("embed",))
+    assert [timing.num_partitions for timing in compare([*files.values()], num_runs=1, warmup_runs=1)] == [1, 1]
+    assert not audit(files["float32"], ["gpu"]).fails("gpu")
 
 
 def test_masked_patches(journey_data, tmp_path):

@@ -43,6 +43,7 @@ ROWS = [
     (layers.RelativePositions, {}, (2, 3, 5, 4), (2, 3, 5, 5)),
     (layers.ResNetBackbone, {"stages": (1,), "width_factor": 0.5}, IMAGES, (2, 2, 3, 128)),
     (layers.ResNetBackbone, {"stages": (1,), "width_factor": 0.5, **PAPER}, IMAGES, (2, 2, 3, 128)),
+    (layers.RotaryPositions, {"grid": (2, 2), "prefix_tokens": 1}, (2, 3, 5, 4), (2, 3, 5, 4)),
     (layers.SelfAttention, {"num_heads": 3, "dropout": 0.1, "seed": 1}, TOKENS, TOKENS),
     (layers.SelfAttention, {"num_heads": 3, **LOGITS, "epsilon": 1e-5}, TOKENS, TOKENS),
     (layers.SinCosPositions, GRID, TOKENS, TOKENS),

@@ -170,6 +170,7 @@ def test_encoder_sees_visible_patches_and_prefix_tokens_only(build, batch):
     [
         ({"axial": True, "pooling": "gap"}, "axial=True"),
         ({"position_embedding": "relative"}, "position_embedding='relative'"),
+        ({"position_embedding": "rotary"}, "rotary positions in"),
         ({"position_placement": "shared"}, "position_placement='shared'"),
         ({"resnet_stages": ()}, r"resnet_stages=\(\)"),
         ({"norm_after_pooling": True}, "norm_after_pooling=True"),

@@ -181,6 +181,25 @@ def test_the_largest_are_refused(tmp_path, monkeypatch):
         keras_vit.load(foundation_folder(tmp_path, "hf_dinov3"))
 
 
+def test_other_forms_of_dinov3(tmp_path):
+    """No registers, no biases, images with a border that no patch covers; timm's default pooling."""
+    arrays = golden_weights("hf_dinov3") | {"embeddings.register_tokens": np.zeros((1, 0, 24), "float32")}
+    arrays = {name: array for name, array in arrays.items() if not name.endswith("_proj.bias")}
+    write_arrays(tmp_path / "model.safetensors", arrays)
+    (tmp_path / "config.json").write_text(json.dumps({"image_size": 30, "num_attention_heads": 3}))
+    model = keras_vit.load(tmp_path)
+    assert (model.image_size, model.prefix_tokens) == ((28, 28), 1)
+    assert not np.any(model.encoder.blocks[1].mlp.out.bias)
+    golden_file(tmp_path, "timm_dinov3").rename(tmp_path / "model.safetensors")
+    config = {"model_args": {"num_heads": 3, "img_size": 28}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert keras_vit.load(tmp_path).config.pooling == "gap"
+    config["model_args"]["rope_temperature"] = 50
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="rope_temperature is 50"):
+        keras_vit.load(tmp_path)
+
+
 def test_heads_of_rotary_models(tmp_path):
     """DINOv3's H+ is as wide as H/14, which has 16."""
     wide = {"patch_embed.proj.weight": np.zeros((1280, 3, 1, 1), "float32")}

@@ -1,15 +1,24 @@
 """DINOv3 of Hugging Face transformers: .safetensors files with config.json and preprocessor_config.json."""
 
+import re
 from dataclasses import replace
 
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
 from keras_vit.weights.sources import hugging_face
-from keras_vit.weights.sources.arrays import kernel_shape, num_blocks, read_arguments, respell, with_derived, zeros
+from keras_vit.weights.sources.arrays import (
+    covered_size,
+    kernel_shape,
+    num_blocks,
+    read_arguments,
+    respell,
+    with_derived,
+    zeros,
+)
 
 OUR_BLOCK, BLOCK = hugging_face.OUR_BLOCK, "layer.{i}"
-PATCHES = "embeddings.patch_embeddings.weight"
+PATCHES, TOKENS = "embeddings.patch_embeddings.weight", "embeddings.register_tokens"
 VIT = hugging_face.HUGGING_FACE.naming
 # models/dinov3_vit, as its files are published.
 DINOV3 = Source(
@@ -29,7 +38,7 @@ DINOV3 = Source(
             "encoder/norm": ("norm.",),
         },
         VIT.leaves,
-        {"class_token/token": "embeddings.cls_token", "register_tokens/tokens": "embeddings.register_tokens"},
+        {"class_token/token": "embeddings.cls_token", "register_tokens/tokens": TOKENS},
         "torch",
     ),
     gelu="erf",
@@ -37,7 +46,7 @@ DINOV3 = Source(
     preprocessing={"antialias": True},
 )
 GATED_HIDDEN = (f"{BLOCK}.mlp.gate_proj.", f"{BLOCK}.mlp.up_proj.")
-BIASED = ("attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.o_proj")
+PROJECTIONS = re.compile(r"layer\.\d+\.(attention|mlp)\.\w+_proj\.weight")
 # Modules have this prefix, files do not.
 SPELLINGS = ((r"^model\.layer\.", "layer."),)
 
@@ -61,29 +70,26 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
         layers = DINOV3.naming.layers | {f"{OUR_BLOCK}/mlp/hidden": GATED_HIDDEN}
         source = replace(DINOV3, naming=replace(DINOV3.naming, layers=layers))
     fields = hugging_face.preprocessing_fields(preprocessor)
-    return Checkpoint(tensors, source, arguments, fields, states_size=config.get("image_size") is not None)
+    return Checkpoint(tensors, source, arguments, fields, states_size=bool(config.get("image_size")))
 
 
 def _plain_arrays(tensors):
-    """With biases of zeros for the projections that have none: the keys'."""
-    arrays = {}
-    for i in range(num_blocks(tensors.shapes, r"layer\.(\d+)\.")):
-        for projection in BIASED:
-            name = f"layer.{i}.{projection}."
-            if f"{name}bias" not in tensors:
-                arrays[f"{name}bias"] = zeros(tensors.shapes[f"{name}weight"][0])
-    return with_derived(tensors, arrays, without=["embeddings.mask_token"])
+    """With biases of zeros for the projections that have none, such as the keys'."""
+    kernels = filter(PROJECTIONS.fullmatch, tensors.shapes)
+    biases = {name.removesuffix("weight") + "bias": zeros(tensors.shapes[name][0]) for name in kernels}
+    without = ["embeddings.mask_token", *[TOKENS] * (tensors.shapes[TOKENS][1] == 0)]
+    return with_derived(tensors, {name: x for name, x in biases.items() if name not in tensors}, without)
 
 
 def _arguments(tensors, config):
     shapes = tensors.shapes
     width, _, *patch_size = kernel_shape(tensors, PATCHES)
-    size, is_gated = config.get("image_size"), "layer.0.mlp.gate_proj.weight" in shapes
+    is_gated = "layer.0.mlp.gate_proj.weight" in shapes
     activation = config.get("hidden_act", "silu")
     if is_gated and activation != "silu":
         raise ValueError(f"{tensors.path}: hidden_act of gated MLPs is {activation!r} in config.json. Supported: silu")
     return {
-        "image_size": tuple(size) if isinstance(size, list) else size,
+        "image_size": covered_size(config.get("image_size"), patch_size),
         "patch_size": tuple(patch_size),
         "depth": num_blocks(shapes, r"layer\.(\d+)\."),
         "width": width,
@@ -92,12 +98,12 @@ def _arguments(tensors, config):
         "num_classes": 0,
         "pooling": "token",
         "class_token": True,
-        "register_tokens": shapes["embeddings.register_tokens"][1],
+        "register_tokens": shapes.get(TOKENS, (1, 0))[1],
         "prefix_positions": False,
         "position_embedding": "rotary",
         "rotary_theta": config.get("rope_theta", 100.0),
         "gelu": "erf" if is_gated else hugging_face.known_gelu(tensors, config),
         "swiglu": is_gated,
         "epsilon": config.get("layer_norm_eps", 1e-5),
-        "layer_scale": 1e-5,
+        "layer_scale": config.get("layerscale_value", 1.0),
     }

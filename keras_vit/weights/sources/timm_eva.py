@@ -17,7 +17,6 @@ from keras_vit.weights.sources.arrays import (
     read_arguments,
     respell,
     with_derived,
-    zero_biases,
 )
 
 # Names of eva.py, and before these of DINOv3's authors, to those of timm's ViT.
@@ -65,6 +64,9 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
         if name in tensors:
             raise ValueError(f"{tensors.path} is a model of timm that is not supported: it has {difference}.")
     form = _form(tensors, architecture)
+    _check_options(tensors, config.get("model_args", {}))
+    if form is DINOV3 and "reg_token" in tensors and "lingbot" not in architecture:
+        config = {"global_pool": "avg", **config}  # as timm's definition; the authors read the class token
     width = kernel_shape(tensors, timm.PATCHES)[0]
     heads = config.get("model_args", {}).get("num_heads") or (16 if width == 1408 else max(width // 64, 1))
     tensors = read_arguments(_plain_arrays, tensors, heads, form)
@@ -72,6 +74,16 @@ def read(tensors: Tensors, image_size) -> Checkpoint:
     if form and "pos_embed" in tensors:
         arguments["position_embedding"] = "learned_1d_and_rotary"
     return timm.checkpoint(tensors, arguments, config)
+
+
+def _check_options(tensors, options):
+    """Raises a ValueError for options of the positions and blocks that the arrays do not show."""
+    for name, value in options.items():
+        if name.startswith("rope_") or name in ("ref_feat_shape", "use_rot_pos_emb", "use_post_norm"):
+            raise ValueError(
+                f"{tensors.path}: {name} is {value!r} in config.json; only the values of timm's published models are "
+                "supported, without it. Use timm."
+            )
 
 
 def _form(tensors, architecture):
@@ -84,9 +96,10 @@ def _form(tensors, architecture):
     ):
         return DINOV3
     raise ValueError(
-        f"{tensors.path} is a model of timm's eva.py whose positions its file does not state. Received: architecture "
-        f"{architecture!r} in config.json. Expected the config.json that timm publishes beside it, with the name of a "
-        "DINOv3, vit_*_rope, eva02_tiny, eva02_small or eva_giant."
+        f"{tensors.path} is a model of timm's eva.py whose positions its file does not state. Received: "
+        f"{f'the architecture {architecture!r}' if architecture else 'no architecture'} in a config.json beside it. "
+        "Expected the config.json that timm publishes, with the name of a DINOv3, vit_*_rope, eva02_tiny, eva02_small "
+        "or eva_giant."
     )
 
 
@@ -95,16 +108,16 @@ def _plain_arrays(tensors, heads, form):
 
     Channels of queries and keys are in the order of `RotaryPositions`.
     """
-    omitted = [name for name in tensors.shapes if OMITTED.fullmatch(name) or OMITTED.match(name)]
+    omitted = [name for name in tensors.shapes if OMITTED.match(name)]
     tensors = with_derived(tensors, {}, without=omitted).renamed(lambda name: respell(name, SPELLINGS))
-    arrays = zero_biases(tensors, r"blocks\.\d+\.attn\.qkv\.weight")
-    merged = []
+    tensors = timm.plain_arrays(tensors)
+    arrays: dict[str, Derived] = {}
+    merged: list[str] = []
     for i in range(num_blocks(tensors.shapes, r"blocks\.(\d+)\.")):
         attention, mlp = f"blocks.{i}.attn.", f"blocks.{i}.mlp."
         if f"{attention}q_bias" in tensors:
-            biases = [f"{attention}q_bias", f"{attention}v_bias"]
+            merged += (biases := [f"{attention}q_bias", f"{attention}v_bias"])
             arrays[f"{attention}qkv.bias"] = _with_zero_keys(tensors, *biases)
-            merged += biases
         elif f"{attention}qkv.bias" in tensors and form is DINOV3:  # the authors mask the keys' bias
             arrays[f"{attention}qkv.bias"] = _masked_keys(tensors, f"{attention}qkv.bias")
         for leaf in ("weight", "bias"):

@@ -132,13 +132,25 @@ def test_errors_of_rounding_cancel_in_the_outputs(width, block):
     assert not integers.any() and np.isfinite(scales).all()
 
 
+def test_moments_of_few_tokens_count_less():
+    """On the covariance that the tokens were drawn from."""
+    random, errors = np.random.default_rng(0), []
+    mixing = random.standard_normal((64, 64)) * np.geomspace(1, 0.1, 64)
+    inputs, weights = random.standard_normal((40, 64)) @ mixing.T, random.standard_normal((64, 64))
+    for tokens in (np.inf, 40):
+        integers, scales = round_weights(weights, inputs.T @ inputs, 4, 32, tokens)
+        errors.append(np.square((integers * np.repeat(scales, 32, axis=1) - weights) @ mixing).sum())
+    assert errors[1] < 0.9 * errors[0], errors
+
+
 def test_calibrated_file_of_4_bit_weights_is_more_accurate(classifier, images, artifacts, tmp_path):
     (plain,) = write_tflite(classifier, tmp_path, ["int4-weights"]).values()
     expected = np.asarray(tf.nn.softmax(classifier(normalize(images, classifier.preprocessing))))
     errors = []
     for path in (artifacts["int4-weights"], plain):
         operations = read_graph(path)
-        assert sum(one.hybrid and one.inputs[1].dtype == "int4" for one in operations) == 9
+        weights = [one.inputs[1].dtype for one in operations if one.hybrid]
+        assert (weights.count("int4"), weights.count("int8")) == (5, 7)  # 8 bits: patches, attention, head
         assert read_delegation(path, operations).not_delegated == ()
         errors.append(1 - logit_cosine(run_tflite(path, images)[0], expected).mean())
     assert errors[0] < 0.7 * errors[1], errors
