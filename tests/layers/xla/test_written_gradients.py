@@ -82,7 +82,7 @@ def test_islands_only_in_graphs_that_are_not_compiled_and_without_a_strategy():
     assert found == [False, True, False, False]
 
 
-@pytest.mark.parametrize("name", [*GELU, "GroupNorm", "GroupNorm, ReLU"])
+@pytest.mark.parametrize("name", [*GELU, *NORMS])
 def test_islands_are_equal_to_single_operations(name):
     written, _, _ = functions_and_weights(name, "float32")
     x = tf.constant(X, "float32")
