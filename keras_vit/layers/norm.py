@@ -64,35 +64,38 @@ def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
 
     @ops.custom_gradient
     def norm(x, gamma, beta):
-        forward, gradient, mean, total = _forward, _gradient, _mean, _total
         if can_compile_island():
-            forward, gradient, mean, total = island(forward), island(gradient), _mean_by_product, _total_by_product
-        output, center, factor = forward(x, gamma, beta, epsilon, dtype, mean)
-        return output, in_current_name_scope(partial(gradient, x, center, factor, gamma, mean, total))
+            output, center, factor = island(_output)(x, gamma, beta, epsilon, dtype)
+            gradient = partial(island(_gradient_of_output), x, center, factor, gamma)
+            return output, in_current_name_scope(gradient)
+        normalized, _, factor = _normalize(x, epsilon, _mean)
+        gradient = partial(_gradient, normalized, factor, gamma, x.dtype, _mean, _total)
+        return ops.cast(normalized * gamma + beta, dtype), in_current_name_scope(gradient)
 
     return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
 
 
-def _forward(x, gamma, beta, epsilon, dtype, mean):
-    """The output, (..., D), and the mean and 1 / sigma of each row, (..., 1), in at least float32."""
-    wide = ops.cast(x, gamma.dtype)
+def _normalize(x, epsilon, mean):
+    """The normalized x, (..., D), and the mean and 1 / sigma of its rows, (..., 1), in at least float32."""
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    wide = ops.cast(x, keras.backend.result_type(dtype, "float32"))
     center = mean(wide)
     centered = wide - center
-    if keras.backend.standardize_dtype(x.dtype) == "bfloat16":
+    if dtype == "bfloat16":
         variance = ops.maximum(mean(ops.square(wide)) - ops.square(center), 0.0)
     else:
-        variance = mean(ops.square(centered))  # (..., 1)
+        variance = mean(ops.square(centered))
     factor = ops.rsqrt(variance + epsilon)
-    return ops.cast(centered * factor * gamma + beta, dtype), center, factor
+    return centered * factor, center, factor
 
 
-def _gradient(x, center, factor, gamma, mean, total, upstream):
+def _gradient(normalized, factor, gamma, dtype, mean, total, upstream):
     """Gradients for x, gamma and beta."""
-    normalized, upstream = (ops.cast(x, gamma.dtype) - center) * factor, ops.cast(upstream, gamma.dtype)
+    upstream = ops.cast(upstream, normalized.dtype)
     scaled = upstream * gamma
     slope, shift = mean(scaled * normalized), mean(scaled)  # (..., 1)
     for_x = (scaled - shift - normalized * slope) * factor
-    return ops.cast(for_x, x.dtype), total(upstream * normalized), total(upstream)
+    return ops.cast(for_x, dtype), total(upstream * normalized), total(upstream)
 
 
 def _mean(rows):
@@ -103,6 +106,18 @@ def _mean(rows):
 def _total(rows):
     """(..., D) -> (D,)."""
     return ops.sum(rows, axis=tuple(range(len(rows.shape) - 1)))
+
+
+def _output(x, gamma, beta, epsilon, dtype):
+    """For an island: the output, the mean and 1 / sigma."""
+    normalized, center, factor = _normalize(x, epsilon, _mean_by_product)
+    return ops.cast(normalized * gamma + beta, dtype), center, factor
+
+
+def _gradient_of_output(x, center, factor, gamma, upstream):
+    """The gradients of `_output`, which read x again instead of the larger normalized x."""
+    normalized = (ops.cast(x, gamma.dtype) - center) * factor
+    return _gradient(normalized, factor, gamma, x.dtype, _mean_by_product, _total_by_product, upstream)
 
 
 def _mean_by_product(rows):

@@ -117,42 +117,57 @@ def group_norm_for_training(x, gamma, beta, groups, epsilon, relu=False):
 
     Returns: (B, H, W, C) with the dtype of x.
     """
-    precise = keras.backend.result_type(x.dtype, "float32")
+    precise, compiled = keras.backend.result_type(x.dtype, "float32"), can_compile_island()
 
     @ops.custom_gradient
     def norm(x, gamma, beta):
-        first, second, sums = _normalize, _gradient, _sums
-        if can_compile_island():
-            first, second, sums = island(first), island(second), _sums_by_product
-        output, mean, factor = first(x, gamma, beta, groups, epsilon, relu)
-        return output, in_current_name_scope(partial(second, x, mean, factor, gamma, beta, groups, relu, sums))
+        if compiled:
+            output, mean, factor = island(_output)(x, gamma, beta, groups, epsilon, relu)
+            gradient = partial(island(_gradient_of_output), x, mean, factor, gamma, beta, groups, relu)
+            return output, in_current_name_scope(gradient)
+        output, centered, _, factor = _normalize(x, gamma, beta, groups, epsilon)
+        gradient = partial(_gradient, centered, factor, gamma, groups, x.dtype, _sums)
+        return ops.cast(output, x.dtype), in_current_name_scope(gradient)
 
-    return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
+    output = norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
+    return ops.relu(output) if relu and not compiled else output
 
 
-def _normalize(x, gamma, beta, groups, epsilon, relu):
-    """The output, (B, H, W, C), and for each channel the mean and 1 / sigma of its group, (B, C)."""
+def _normalize(x, gamma, beta, groups, epsilon):
+    """The output and the centered x, (B, H, W, C); for each channel the mean and 1 / sigma of its group, (B, C)."""
     wide = ops.cast(x, gamma.dtype)
     mean = _of_groups(ops.mean(wide, axis=(1, 2)), groups)
     centered = wide - mean[:, None, None]
     variance = _of_groups(ops.mean(ops.square(centered), axis=(1, 2)), groups)
     factor = ops.rsqrt(variance + epsilon)
-    output = centered * (factor * gamma)[:, None, None] + beta
-    return ops.cast(ops.relu(output) if relu else output, x.dtype), mean, factor
+    return centered * (factor * gamma)[:, None, None] + beta, centered, mean, factor
 
 
-def _gradient(x, mean, factor, gamma, beta, groups, relu, sums, upstream):
+def _gradient(centered, factor, gamma, groups, dtype, sums, upstream):
     """Gradients for x, gamma and beta; `sums` computes the sums over the pixels."""
-    centered, upstream = ops.cast(x, gamma.dtype) - mean[:, None, None], ops.cast(upstream, gamma.dtype)
-    if relu:
-        upstream = ops.where(centered * (factor * gamma)[:, None, None] + beta > 0, upstream, 0.0)
-    pixels = ops.cast(ops.shape(x)[1] * ops.shape(x)[2], gamma.dtype)
-    total, slope = sums(upstream), sums(upstream * centered) * factor  # (B, C)
+    upstream = ops.cast(upstream, gamma.dtype)
+    pixels = ops.cast(ops.shape(centered)[1] * ops.shape(centered)[2], gamma.dtype)
+    total = sums(upstream)  # (B, C)
+    slope = sums(upstream * centered) * factor  # (B, C)
     shift = factor * _of_groups(total * gamma, groups) / pixels  # (B, C)
     decrease = ops.square(factor) * _of_groups(slope * gamma, groups) / pixels  # (B, C)
     linear = centered * decrease[:, None, None] + shift[:, None, None]
     for_x = upstream * (factor * gamma)[:, None, None] - linear
-    return ops.cast(for_x, x.dtype), ops.sum(slope, axis=0), ops.sum(total, axis=0)
+    return ops.cast(for_x, dtype), ops.sum(slope, axis=0), ops.sum(total, axis=0)
+
+
+def _output(x, gamma, beta, groups, epsilon, relu):
+    """For an island: the output, then ReLU if `relu`; the mean and 1 / sigma."""
+    output, _, mean, factor = _normalize(x, gamma, beta, groups, epsilon)
+    return ops.cast(ops.relu(output) if relu else output, x.dtype), mean, factor
+
+
+def _gradient_of_output(x, mean, factor, gamma, beta, groups, relu, upstream):
+    """The gradients of `_output`, which read x again instead of the larger centered x."""
+    centered, upstream = ops.cast(x, gamma.dtype) - mean[:, None, None], ops.cast(upstream, gamma.dtype)
+    if relu:
+        upstream = ops.where(centered * (factor * gamma)[:, None, None] + beta > 0, upstream, 0.0)
+    return _gradient(centered, factor, gamma, groups, x.dtype, _sums_by_product, upstream)
 
 
 def _sums(maps):
