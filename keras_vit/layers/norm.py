@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.layers.xla.island import can_compile_island, island
+from keras_vit.layers.xla.island import can_compile_island, island, sums_by_product
 from keras_vit.layers.xla.recompute import in_current_name_scope
 
 
@@ -127,5 +127,4 @@ def _mean_by_product(rows):
 
 
 def _total_by_product(rows):
-    rows = ops.reshape(rows, (-1, rows.shape[-1]))
-    return ops.matmul(ops.ones((1, ops.shape(rows)[0]), rows.dtype), rows)[0]
+    return ops.sum(sums_by_product(rows), axis=0)

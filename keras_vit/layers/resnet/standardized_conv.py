@@ -8,7 +8,7 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vit.layers.xla.island import can_compile_island, island
+from keras_vit.layers.xla.island import can_compile_island, island, sums_by_product
 from keras_vit.layers.xla.recompute import in_current_name_scope
 
 EPSILON_PLACES = ("deviation", "variance")
@@ -167,19 +167,12 @@ def _gradient_of_output(x, mean, factor, gamma, beta, groups, relu, upstream):
     centered, upstream = ops.cast(x, gamma.dtype) - mean[:, None, None], ops.cast(upstream, gamma.dtype)
     if relu:
         upstream = ops.where(centered * (factor * gamma)[:, None, None] + beta > 0, upstream, 0.0)
-    return _gradient(centered, factor, gamma, groups, x.dtype, _sums_by_product, upstream)
+    return _gradient(centered, factor, gamma, groups, x.dtype, sums_by_product, upstream)
 
 
 def _sums(maps):
     """(B, H, W, C) -> (B, C)."""
     return ops.sum(maps, axis=(1, 2))
-
-
-def _sums_by_product(maps):
-    """`_sums` as a product with ones: XLA for CPUs does not vectorize the sum of a product of two tensors."""
-    batch, height, width, channels = ops.shape(maps)
-    ones = ops.ones((batch, 1, height * width), maps.dtype)  # of each image: ones for all are three times as slow
-    return ops.matmul(ones, ops.reshape(maps, (batch, -1, channels)))[:, 0]
 
 
 def _of_groups(values, groups):

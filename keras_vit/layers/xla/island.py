@@ -8,6 +8,7 @@ on a CPU than TensorFlow's.
 from functools import cache
 
 import keras
+from keras import ops
 
 from keras_vit.keras_internals import compiled_by_xla
 
@@ -29,3 +30,14 @@ def island(function):
     import tensorflow as tf
 
     return tf.function(function, jit_compile=True, autograph=False)
+
+
+def sums_by_product(values):
+    """The sums over all axes but the first and the last, (B, ..., C) -> (B, C), for an island.
+
+    A product with ones: XLA for CPUs does not vectorize the sum of a product of two tensors.
+    """
+    batch = ops.shape(values)[0]
+    values = ops.reshape(values, (batch, -1, values.shape[-1]))
+    ones = ops.ones((batch, 1, ops.shape(values)[1]), values.dtype)  # of each example: ones for all are slower
+    return ops.matmul(ones, values)[:, 0]
