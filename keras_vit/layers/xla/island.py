@@ -1,6 +1,6 @@
 """Functions that XLA compiles within TensorFlow's graphs for CPUs.
 
-Such a graph runs operation by operation. XLA makes a loop of GELU or of group normalization, and one of each gradient,
+Such a graph runs operation by operation. XLA makes a loop of GELU or of a normalization, and one of each gradient,
 which reads and writes each tensor once or twice. Large matrix products and convolutions stay outside: XLA's are slower
 on a CPU than TensorFlow's.
 """
