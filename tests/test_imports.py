@@ -11,7 +11,7 @@ from goldens import golden_file
 
 ROOT = Path(__file__).parents[1]
 # TensorFlow's datasets and checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
-BACKENDS = "decoding model_garden keras_internals pixel_checks xla/mlp recompute inspect/attention".split()
+BACKENDS = "decoding model_garden keras_internals pixel_checks xla/island recompute inspect/attention".split()
 HEAVY = {"keras", "tensorflow", "jax", "torch"}
 
 

@@ -51,7 +51,7 @@ def export_copy(model):
     return copy
 
 
-def _group_norm(norm, maps, training=None):
+def _group_norm(norm, maps, training=None, relu=False):
     """`GroupNorm`, (B, H, W, C) -> the same, without Keras's tensors of five axes (groups beside their channels)."""
     width = maps.shape[-1]
 
@@ -62,7 +62,8 @@ def _group_norm(norm, maps, training=None):
         return tf.reshape(means, (-1, 1, 1, width))
 
     centered = maps - of_groups(maps)
-    return centered * (tf.math.rsqrt(of_groups(centered * centered) + norm.epsilon) * norm.gamma) + norm.beta
+    output = centered * (tf.math.rsqrt(of_groups(centered * centered) + norm.epsilon) * norm.gamma) + norm.beta
+    return tf.nn.relu(output) if relu else output
 
 
 def encoder_blocks(model) -> list:

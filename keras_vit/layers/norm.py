@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.layers.xla.island import can_compile_island, island, sums_by_product
 from keras_vit.layers.xla.recompute import in_current_name_scope
 
 
@@ -63,35 +64,67 @@ def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
 
     @ops.custom_gradient
     def norm(x, gamma, beta):
-        normalized, factor = _normalize(x, epsilon)
-        gradient = partial(_gradient, normalized, factor, gamma, x.dtype)
+        if can_compile_island():
+            output, center, factor = island(_output)(x, gamma, beta, epsilon, dtype)
+            gradient = partial(island(_gradient_of_output), x, center, factor, gamma)
+            return output, in_current_name_scope(gradient)
+        normalized, _, factor = _normalize(x, epsilon, _mean)
+        gradient = partial(_gradient, normalized, factor, gamma, x.dtype, _mean, _total)
         return ops.cast(normalized * gamma + beta, dtype), in_current_name_scope(gradient)
 
     return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
 
 
-def _normalize(x, epsilon):
-    """The normalized x, (..., D), and 1 / sigma, (..., 1), in at least float32."""
+def _normalize(x, epsilon, mean):
+    """The normalized x, (..., D), and the mean and 1 / sigma of its rows, (..., 1), in at least float32."""
     dtype = keras.backend.standardize_dtype(x.dtype)
-    precise = keras.backend.result_type(dtype, "float32")
-    wide = ops.cast(x, precise)
-    mean = ops.mean(wide, axis=-1, keepdims=True)  # (..., 1)
-    centered = wide - mean
+    wide = ops.cast(x, keras.backend.result_type(dtype, "float32"))
+    center = mean(wide)
+    centered = wide - center
     if dtype == "bfloat16":
-        variance = ops.maximum(ops.mean(ops.square(wide), axis=-1, keepdims=True) - ops.square(mean), 0.0)
+        variance = ops.maximum(mean(ops.square(wide)) - ops.square(center), 0.0)
     else:
-        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)  # (..., 1)
-    factor = ops.rsqrt(variance + epsilon)  # (..., 1)
-    return centered * factor, factor
+        variance = mean(ops.square(centered))
+    factor = ops.rsqrt(variance + epsilon)
+    return centered * factor, center, factor
 
 
-def _gradient(normalized, factor, gamma, dtype, upstream):
+def _gradient(normalized, factor, gamma, dtype, mean, total, upstream):
     """Gradients for x, gamma and beta."""
     upstream = ops.cast(upstream, normalized.dtype)
-    examples = tuple(range(len(upstream.shape) - 1))
     scaled = upstream * gamma
-    slope = ops.mean(scaled * normalized, axis=-1, keepdims=True)  # (..., 1)
-    shift = ops.mean(scaled, axis=-1, keepdims=True)  # (..., 1)
+    slope, shift = mean(scaled * normalized), mean(scaled)  # (..., 1)
     for_x = (scaled - shift - normalized * slope) * factor
-    for_gamma = ops.sum(upstream * normalized, axis=examples)  # (D,)
-    return ops.cast(for_x, dtype), for_gamma, ops.sum(upstream, axis=examples)
+    return ops.cast(for_x, dtype), total(upstream * normalized), total(upstream)
+
+
+def _mean(rows):
+    """(..., D) -> (..., 1)."""
+    return ops.mean(rows, axis=-1, keepdims=True)
+
+
+def _total(rows):
+    """(..., D) -> (D,)."""
+    return ops.sum(rows, axis=tuple(range(len(rows.shape) - 1)))
+
+
+def _output(x, gamma, beta, epsilon, dtype):
+    """For an island: the output, the mean and 1 / sigma."""
+    normalized, center, factor = _normalize(x, epsilon, _mean_by_product)
+    return ops.cast(normalized * gamma + beta, dtype), center, factor
+
+
+def _gradient_of_output(x, center, factor, gamma, upstream):
+    """The gradients of `_output`, which read x again instead of the larger normalized x."""
+    normalized = (ops.cast(x, gamma.dtype) - center) * factor
+    return _gradient(normalized, factor, gamma, x.dtype, _mean_by_product, _total_by_product, upstream)
+
+
+def _mean_by_product(rows):
+    """`_mean` as a product with a constant: XLA for CPUs does not vectorize sums along the last axis."""
+    width = rows.shape[-1]
+    return ops.matmul(rows, ops.full((width, 1), 1 / width, rows.dtype))
+
+
+def _total_by_product(rows):
+    return ops.sum(sums_by_product(rows), axis=0)

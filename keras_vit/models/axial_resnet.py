@@ -112,7 +112,7 @@ class AxialResNet(ImageModel):
     def features(self, images, training=False):
         """The head's input, the mean of the last feature map: (B, H, W, 3) -> (B, 2048 * width_factor)."""
         images = self._checked_images(images)
-        maps = ops.relu(self.gn_root(self.conv_root(images)))
+        maps = self.gn_root(self.conv_root(images), relu=True)
         maps = ops.max_pool(maps, 3, strides=2, padding="same", data_format="channels_last")
         for unit in self.units:
             maps = unit(maps)  # (B, h, w, 4F)
@@ -174,7 +174,7 @@ class AxialBottleneck(ResNetUnit):
 
     def call(self, maps):
         shortcut = self.gn_proj(self.conv_proj(maps)) if self.conv_proj else maps  # (B, h, w, 4F)
-        branch = ops.relu(self.gn1(self.conv1(maps)))  # (B, H, W, F)
+        branch = self.gn1(self.conv1(maps), relu=True)  # (B, H, W, F)
         branch = self.attention_width(self.attention_height(branch))  # (B, H, W, F)
         if self.stride > 1:
             options = {"strides": self.stride, "padding": "same", "data_format": "channels_last"}

@@ -82,7 +82,7 @@ class BiT(ImageModel):
     def feature_map(self, images, training=False):
         """The feature map before global average pooling, not negative: (B, H, W, 3) -> (B, h, w, C)."""
         maps = self.backbone(self._checked_images(images), training=training)
-        return ops.relu(self.norm(maps)) if self.norm else maps  # (B, h, w, C)
+        return self.norm(maps, relu=True) if self.norm else maps  # (B, h, w, C)
 
     def outputs_from(self, feature_map):
         """The model's outputs from its `feature_map`, such as for Grad-CAM: (B, h, w, C) -> (B, num_classes)."""

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from keras_vit import VisionTransformer
+from keras_vit.layers.xla.island import can_compile_island
 from keras_vit.models.layer_decay import layer_wise_factors
 from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
@@ -88,7 +89,29 @@ class Muon(ReplicaInvariant, ChosenMatrices):
 
     def zeropower_via_newtonschulz5(self, x, steps):
         matrix = ops.reshape(x, (-1, x.shape[-1]))  # (rows, columns)
-        return ops.reshape(super().zeropower_via_newtonschulz5(matrix, steps), x.shape)
+        iterate = super().zeropower_via_newtonschulz5
+        if can_compile_island() and max(matrix.shape) >= 2 * min(matrix.shape):
+            iterate = self.orthogonalize_by_gram_matrix
+        return ops.reshape(iterate(matrix, steps), x.shape)
+
+    def orthogonalize_by_gram_matrix(self, x, steps):
+        """The same iteration, (rows, columns) -> the same, with 0.5 to 0.9 of the FLOPs; for float32 on CPUs.
+
+        A step multiplies X by a polynomial P of its Gram matrix A = X X', which then is P A P. The product of three P,
+        which are as small as A, is applied at once; A is computed again after them, since its rounding error grows.
+        """
+        if x.shape[0] > x.shape[1]:
+            return ops.transpose(self.orthogonalize_by_gram_matrix(ops.transpose(x), steps))
+        x = x / (ops.norm(x) + 1e-7)
+        identity = ops.eye(x.shape[0], dtype=x.dtype)
+        for start in range(0, steps, 3):
+            gram, factor = ops.matmul(x, ops.transpose(x)), None
+            for _ in range(start, min(start + 3, steps)):
+                polynomial = self.muon_a * identity + self.muon_b * gram + self.muon_c * ops.matmul(gram, gram)
+                factor = polynomial if factor is None else ops.matmul(polynomial, factor)
+                gram = ops.matmul(ops.matmul(polynomial, gram), polynomial)
+            x = ops.matmul(factor, x)
+        return x
 
     def lr_adjust(self, x):
         return x * self.rms_rate * max(math.prod(x.shape[:-1]), x.shape[-1]) ** 0.5

@@ -60,7 +60,7 @@ class ResNetRoot(keras.layers.Layer):
 
     def call(self, images):
         if self.form != "paper":
-            maps = ops.relu(self.gn_root(self.conv_root(images)))  # (B, H/2, W/2, filters)
+            maps = self.gn_root(self.conv_root(images), relu=True)  # (B, H/2, W/2, filters)
             return ops.max_pool(maps, 3, 2, padding="same", data_format="channels_last")  # (B, h, w, filters)
         maps = self.conv_root(padded(images, 3))  # (B, H/2, W/2, filters)
         maps = padded(maps, 1, POOL_PADDINGS[self.pool_padding])
@@ -220,9 +220,9 @@ class PreActivationUnit(ResNetUnit):
         build_for(self.filters, self.gn2, self.conv2)
 
     def call(self, maps):
-        branch = ops.relu(self.gn1(maps))  # (B, H, W, C)
+        branch = self.gn1(maps, relu=True)  # (B, H, W, C)
         shortcut = self.conv_proj(branch) if self.conv_proj else maps  # (B, h, w, F)
-        return shortcut + self.conv2(ops.relu(self.gn2(self.conv1(branch))))  # (B, h, w, F)
+        return shortcut + self.conv2(self.gn2(self.conv1(branch), relu=True))  # (B, h, w, F)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -268,7 +268,7 @@ class SmallImageResNet(keras.layers.Layer):
         maps = self.conv_root(images)  # (B, H, W, 64)
         for unit in self.units:
             maps = unit(maps)
-        return ops.relu(self.norm(maps))  # (B, h, w, C)
+        return self.norm(maps, relu=True)  # (B, h, w, C)
 
     def compute_output_shape(self, input_shape):
         batch, height, width, _ = input_shape

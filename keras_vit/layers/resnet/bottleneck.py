@@ -129,8 +129,8 @@ class Bottleneck(ResNetUnit):
 
     def call(self, maps):
         shortcut = self.gn_proj(self.conv_proj(maps)) if self.conv_proj else maps  # (B, h, w, 4F)
-        branch = ops.relu(self.gn1(self.conv1(maps)))  # (B, H, W, F)
-        branch = ops.relu(self.gn2(self.conv2(branch)))  # (B, h, w, F)
+        branch = self.gn1(self.conv1(maps), relu=True)  # (B, H, W, F)
+        branch = self.gn2(self.conv2(branch), relu=True)  # (B, h, w, F)
         return ops.relu(shortcut + self.gn3(self.conv3(branch)))  # (B, h, w, 4F)
 
     def get_config(self):
@@ -165,9 +165,9 @@ class PreActivationBottleneck(ResNetUnit):
         build_for(self.filters, self.gn2, self.conv2, self.gn3, self.conv3)
 
     def call(self, maps):
-        branch = ops.relu(self.gn1(maps))  # (B, H, W, C)
+        branch = self.gn1(maps, relu=True)  # (B, H, W, C)
         shortcut = self.conv_proj(branch) if self.conv_proj else maps  # (B, h, w, 4F)
-        branch = ops.relu(self.gn2(self.conv1(branch)))  # (B, H, W, F)
+        branch = self.gn2(self.conv1(branch), relu=True)  # (B, H, W, F)
         branch = branch if self.stride == 1 else padded(branch, 1)
-        branch = ops.relu(self.gn3(self.conv2(branch)))  # (B, h, w, F)
+        branch = self.gn3(self.conv2(branch), relu=True)  # (B, h, w, F)
         return shortcut + self.conv3(branch)  # (B, h, w, 4F)

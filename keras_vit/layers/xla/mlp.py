@@ -1,18 +1,16 @@
 """Dense layers of tokens, and GELU with explicit gradients. B batch, N tokens, D width, E units.
 
 All forms of GELU are x gate(x): the gate of "erf" is the normal distribution, of "tanh" and "quick" a sigmoid.
-
-In a graph of TensorFlow for a CPU, which runs operation by operation, XLA compiles each GELU and its gradient: a loop
-that reads and writes each tensor once. Matrix products stay outside: XLA's are slower on a CPU than TensorFlow's.
 """
 
 import math
-from functools import cache, partial
+from functools import partial
 
 import keras
 from keras import ops
 
 from keras_vit.keras_internals import compiled_by_xla, is_quantized
+from keras_vit.layers.xla.island import can_compile_island, island
 from keras_vit.layers.xla.recompute import in_current_name_scope
 
 # 2 sqrt(2 / pi), and that times the coefficient of the cubic term.
@@ -113,25 +111,6 @@ _FUNCTIONS = {
     "erf": _explicit(exact_gelu, _erf_gradient),
     "quick": _explicit(_quick_gelu, _quick_gradient),
 }
-
-
-def can_compile_island() -> bool:
-    """Whether a graph for a CPU is being traced that is not itself compiled: not eagerly, not under a strategy."""
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    if tf.executing_eagerly() or compiled_by_xla() or tf.distribute.has_strategy():
-        return False
-    return all(device.device_type == "CPU" for device in tf.config.list_logical_devices())
-
-
-@cache
-def island(function):
-    """`function` compiled by XLA, once for all layers of the same shapes; only where `can_compile_island`."""
-    import tensorflow as tf
-
-    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def apply_dense(layer, tokens):

