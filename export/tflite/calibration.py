@@ -98,8 +98,10 @@ def activation_ranges(float32: bytes, images, narrow: bool = False) -> dict[str,
     written = {int(index) for operator in graph.operators for index in operator.outputs}
     activations = [index for index in sorted(written) if graph.tensors[index].type == TensorType.FLOAT32]
     extremes: dict[int, list] = {index: [] for index in activations}
+    batch_size = graph.tensors[graph.inputs[0]].shape[0]
     for index, values in activation_values(model, activations, images):
-        extremes[index].append((values.min(), values.max()))
+        of_images = values.reshape(batch_size if values.size % batch_size == 0 else 1, -1)
+        extremes[index] += zip(of_images.min(axis=1), of_images.max(axis=1))
     extremes[int(graph.inputs[0])] = [(0, 255)]  # phones feed uint8 pixels as they are
     ranges = {}
     for index, ends in extremes.items():
@@ -144,10 +146,12 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
         size, options = tuple(graph.tensors[convolution.inputs[1]].shape[1:3]), convolution.builtinOptions
         if size == (options.strideH, options.strideW) != (1, 1):
             patch_sizes[int(convolution.inputs[0])] = size
-    moments: dict = {}
-    for index, values in activation_values(model, sorted(patch_sizes), images):
+    batch_size, moments = graph.tensors[graph.inputs[0]].shape[0], {}
+    for number, (index, values) in enumerate(activation_values(model, sorted(patch_sizes), images)):
         values = _patches(values, *patch_sizes[index])
-        values = values[:: max(1, len(values) // _TOKENS)]
+        values = values.reshape(batch_size, -1, values.shape[-1])  # (B, n, D)
+        remaining = len(images) - number // len(patch_sizes) * batch_size  # the last batch is filled with copies
+        values = values[:remaining, :: max(1, values.shape[1] // _TOKENS)].reshape(-1, values.shape[-1])
         values = np.pad(values, ((0, 0), (0, 1)), constant_values=1)
         name = graph.tensors[index].name.decode()
         moments[name] = moments.get(name, 0) + values.T @ values

@@ -1,5 +1,7 @@
 """Files with integers: ranges of activations, rounding of weights, and operations that XNNPACK runs."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,7 +13,7 @@ from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.parity import logit_cosine
 from keras_vit.export.tflite.arithmetic import watch_norms
 from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
-from keras_vit.export.tflite.equalize import folded_copy
+from keras_vit.export.tflite.equalize import fold_pixels, folded_copy, rotate_tokens
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import read_delegation, read_graph, run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize, signature_function
@@ -39,7 +41,7 @@ def test_ranges_cover_all_images(float32, images):
         low = ranges[name]["min"].item()
         if "embedding" in name:  # halfway to the median image
             low = (low + np.median([one[name]["min"].item() for one in single])) / 2
-        if not name.partition(";")[0].endswith(("/mul", "/MatMul")):
+        if not name.partition(";")[0].endswith(("/mul", "norm_attention/add", "norm_mlp/add", "/MatMul")):
             assert ends["min"].item() == pytest.approx(low)
     assert sum("embedding" in name for name in ranges) >= 2
     pixels = next(value for name, value in ranges.items() if "images" in name)
@@ -201,13 +203,42 @@ def test_rounding_of_tokens_is_carried(artifacts):
     operations = read_graph(artifacts["int8"])
     tensors = unpack_model(artifacts["int8"].read_bytes()).subgraphs[0].tensors
     producers = {one.outputs[0].index: one for one in operations}
-    errors = [one for one in operations if "rounding_error" in one.outputs[0].name]
-    assert len(errors) == 3  # of two blocks; nothing reads the last
-    for one in errors:
-        difference = producers[one.inputs[0].index]
-        assert difference.name == "SUB"
-        total, error = (tensors[x.index].quantization.scale[0] for x in (difference.inputs[1], one.outputs[0]))
-        assert 127.5 * error == pytest.approx(total, rel=0.02)
+
+    def scale(tensor):
+        return tensors[tensor.index].quantization.scale[0]
+
+    losses = [one for one in operations if "rounding_error" in one.outputs[0].name]
+    differences = [producers[one.inputs[0].index] for one in losses]
+    assert [one.name for one in differences] == ["SUB"] * 4  # of two blocks; nothing reads the last
+    totals = [scale(difference.inputs[1]) for difference in differences]
+    powers = np.log2(max(totals) / np.array(totals))
+    np.testing.assert_allclose(powers, np.round(powers), atol=1e-4)
+    for before, difference in pairwise(differences):  # exact: no finer than both
+        assert scale(difference.outputs[0]) == pytest.approx(min(scale(x.inputs[1]) for x in (before, difference)))
+    carried = [one for one in operations if "carried_error" in one.outputs[0].name]
+    assert [scale(one.outputs[0]) for one in carried] == pytest.approx([total / 127 for total in totals[1:]])
+    assert len([one for one in operations if "normalized_error" in one.outputs[0].name]) == 4
+
+
+def test_rounding_of_patches_cancels(artifacts, classifier, images):
+    copy = folded_copy(classifier)
+    rotate_tokens(copy)
+    fold_pixels(copy)
+    kernel = copy.patch_embedding.projection.kernel.numpy().reshape(-1, 32)  # (P P C, D)
+    size = copy.patch_embedding.projection.kernel.shape[0]
+    patches = tf.image.extract_patches(images, *[[1, size, size, 1]] * 2, [1, 1, 1, 1], "VALID")
+    patches = np.reshape(patches, (-1, len(kernel)))
+    model = unpack_model(artifacts["int8"].read_bytes())
+    (graph,) = model.subgraphs
+    weight = graph.tensors[next(one for one in read_graph(artifacts["int8"]) if one.name == "CONV_2D").inputs[1].index]
+    scale = np.array(weight.quantization.scale, "float32")
+    integers = model.buffers[weight.buffer].data.view("int8").reshape(32, -1).T
+    assert np.abs(integers.astype(int)).max() == 127
+    errors = [
+        np.var(patches @ (rounded * scale - kernel), axis=0).mean()
+        for rounded in (integers, np.clip(np.rint(kernel / scale), -127, 127))
+    ]
+    assert errors[0] < 0.5 * errors[1], errors
 
 
 def test_float_operations_stay(artifacts, float32, tmp_path):
