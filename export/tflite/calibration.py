@@ -146,7 +146,8 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
         size, options = tuple(graph.tensors[convolution.inputs[1]].shape[1:3]), convolution.builtinOptions
         if size == (options.strideH, options.strideW) != (1, 1):
             patch_sizes[int(convolution.inputs[0])] = size
-    batch_size, moments = graph.tensors[graph.inputs[0]].shape[0], {}
+    batch_size = graph.tensors[graph.inputs[0]].shape[0]
+    moments: dict = {}
     for number, (index, values) in enumerate(activation_values(model, sorted(patch_sizes), images)):
         values = _patches(values, *patch_sizes[index])
         values = values.reshape(batch_size, -1, values.shape[-1])  # (B, n, D)
