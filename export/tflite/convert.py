@@ -29,7 +29,7 @@ from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, fol
 from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.graph_rewrite import available_signatures, signature_function
 from keras_vit.export.tflite.metadata import Description, pack_with_metadata
-from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, INT4, STATIC, operations_of, quantize
+from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, STATIC, operations_of, quantize
 from keras_vit.export.tflite.rounding import learn_rounding
 from keras_vit.integers import is_integer
 from keras_vit.outer_model import OuterModel, image_model
@@ -72,8 +72,8 @@ def write_tflite(
         folder: Folder to write to; created if needed.
         formats: Some of `FORMATS`.
         calibration: (n, H, W, 3) images of the model's size, pixels in [0, 255], for "mixed-int8", "int8" and
-            "int16x8"; about 100 to 500 of the training set. With one signature, "int4-weights" is more accurate with
-            them.
+            "int16x8"; about 100 to 500 of the training set. With one signature, "dynamic-int8" and "int4-weights" are
+            more accurate with them.
         signatures: Signatures of each file, the default one first; unless that is "classify", files are named after
             it. MediaPipe supports files with one signature only. Several share their weights.
         class_names: One name per class, see `write_saved_model`; in the file if "classify" is the first signature.
@@ -99,7 +99,7 @@ def write_tflite(
     check_request(model, formats, signatures)
     if not is_integer(batch_size):
         raise ValueError(f"`batch_size` must be a positive integer. Received: {batch_size!r}")
-    calibrated = STATIC if calibration is None or len(signatures) > 1 else (*STATIC, INT4)
+    calibrated = STATIC if calibration is None or len(signatures) > 1 else (*STATIC, *DYNAMIC)
     if static := [name for name in formats if name in calibrated]:
         calibration = checked_calibration(calibration, model, static[0], signatures)
     in_float = operations_of(model, keep_float)
@@ -151,7 +151,7 @@ def _tflite_models(
         log(f"Converting to {name}")
         float32 = float32 or convert(copy, signatures, batch_size=batch_size)
         tflite = quantize(float32, name)
-        if name == INT4 and calibration is not None and len(signatures) == 1:
+        if calibration is not None and len(signatures) == 1:
             learn_rounding(tflite, unpack_model(float32), input_moments(float32, calibration))
         yield name, tflite
     static = [name for name in STATIC if name in formats]

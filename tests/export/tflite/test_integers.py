@@ -160,6 +160,15 @@ def test_moments_of_few_tokens_count_less():
     assert errors[1] < 0.9 * errors[0], errors
 
 
+def test_calibrated_weights_of_8_bits_are_more_accurate(classifier, images, artifacts, tmp_path):
+    (plain,) = write_tflite(classifier, tmp_path, ["dynamic-int8"]).values()
+    expected = np.asarray(tf.nn.softmax(classifier(normalize(images, classifier.preprocessing))))
+    errors = [
+        1 - logit_cosine(run_tflite(path, images)[0], expected).mean() for path in (artifacts["dynamic-int8"], plain)
+    ]
+    assert errors[0] < 0.9 * errors[1], errors
+
+
 def test_calibrated_file_of_4_bit_weights_is_more_accurate(classifier, images, artifacts, tmp_path):
     (plain,) = write_tflite(classifier, tmp_path, ["int4-weights"]).values()
     expected = np.asarray(tf.nn.softmax(classifier(normalize(images, classifier.preprocessing))))
