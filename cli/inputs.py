@@ -64,7 +64,7 @@ def check_model_and_dataset(weights: str, dataset: str):
     """See `check_model` and `check_dataset`."""
     check_model(
         weights,
-        f"keras-vit evaluate {weights} --dataset {dataset} measures the accuracy of this one.",
+        f"Pass what it was exported from; keras-vit describe {weights} prints what it contains.",
     )
     check_dataset(dataset)
 

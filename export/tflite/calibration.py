@@ -155,7 +155,7 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
         values = values[:remaining, :: max(1, values.shape[1] // _TOKENS)].reshape(-1, values.shape[-1])
         values = np.pad(values, ((0, 0), (0, 1)), constant_values=1)
         name = graph.tensors[index].name.decode()
-        moments[name] = moments.get(name, 0) + values.T @ values
+        moments[name] = moments.get(name, 0) + (values.T @ values).astype("float64")
     return moments
 
 

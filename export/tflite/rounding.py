@@ -139,9 +139,9 @@ def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
         # Biases of the same values, such as zeros, are stored once.
         own_biases = [model.buffers[number] for number in biases if uses[number] == 1]
         if own_biases:  # correct the mean error, which the rounding therefore need not regard
-            diagonal = np.diag(of_input).copy()
-            of_input -= np.outer(mean, mean)
-            np.fill_diagonal(of_input, np.diag(of_input) + 1e-5 * diagonal)  # moments are sums in float32
+            # Moments are products in float32, whose errors would let a small eigenvalue be negative.
+            uncertainty = 1e-5 * np.sqrt(len(mean)) * np.diag(of_input)
+            of_input += np.diag(uncertainty) - np.outer(mean, mean)
         kept = None if bits == 4 else np.reshape(weight.quantization.scale, (-1, 1)).astype("float32")
         integers, scales = round_weights(exact, of_input, bits, block, tokens, kept)
         error = (integers * np.repeat(scales, block, axis=1) - exact) @ mean

@@ -8,11 +8,13 @@ import numpy as np
 from keras_vit.classification import output_activation
 from keras_vit.export.checks import checked_images
 from keras_vit.export.parity import check_finite, logit_cosine
+from keras_vit.export.tflite.calibration import input_moments
 from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
 from keras_vit.export.tflite.equalize import folded_copy, rotate_tokens
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.quantize import STATIC, all_but, operations_of, part_names, quantize
+from keras_vit.export.tflite.rounding import learn_rounding
 
 ALL = "all"
 # Where the worst part is no way out.
@@ -75,12 +77,14 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
     check_finite(expected, f"The model {model.name}")
 
     # Probabilities in steps of 1/256 differ more from those of float32 than all parts do, and change no class.
-    (graph,) = unpack_model(float32).subgraphs
+    original, moments = unpack_model(float32), input_moments(float32, calibration)
+    (graph,) = original.subgraphs
     probabilities = f"^{re.escape(graph.tensors[graph.outputs[0]].name.decode())}(;|$)"
 
     def measure(part, in_float):
-        quantized = pack_model(quantize(float32, name, ranges, keep_float=(*in_float, probabilities)))
-        outputs = run_tflite(quantized, images)[0]
+        quantized = quantize(float32, name, ranges, keep_float=(*in_float, probabilities))
+        learn_rounding(quantized, original, moments)
+        outputs = run_tflite(pack_model(quantized), images)[0]
         agreement = float((outputs.argmax(-1) == expected.argmax(-1)).mean())
         if output_activation(model) == "sigmoid":
             return Sensitivity(part, None, agreement, float(np.abs(outputs - expected).max(axis=-1).mean()))

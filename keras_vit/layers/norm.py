@@ -64,7 +64,7 @@ def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
 
     @ops.custom_gradient
     def norm(x, gamma, beta):
-        if can_compile_island():
+        if can_compile_island() and len(x.shape) > 1 and x.shape[-1] is not None:
             output, center, factor = island(_output)(x, gamma, beta, epsilon, dtype)
             gradient = partial(island(_gradient_of_output), x, center, factor, gamma)
             return output, in_current_name_scope(gradient)
@@ -123,7 +123,7 @@ def _gradient_of_output(x, center, factor, gamma, upstream):
 def _mean_by_product(rows):
     """`_mean` as a product with a constant: XLA for CPUs does not vectorize sums along the last axis."""
     width = rows.shape[-1]
-    return ops.matmul(rows, ops.full((width, 1), 1 / width, rows.dtype))
+    return ops.matmul(rows, ops.ones((width, 1), rows.dtype)) / width  # 1 / width is not exact
 
 
 def _total_by_product(rows):

@@ -65,6 +65,7 @@ def test_safetensors_round_trip(kind, trained_toy, tmp_path):
     model = trained_toy(**SAFETENSORS[kind], depth=1)
     files = save(model, tmp_path / "folder")
     assert [file.name for file in files] == ["model.safetensors", "config.json", "preprocessor_config.json"]
+    assert len({file.stat().st_mode for file in files}) == 1
     loaded = keras_vit.load(tmp_path / "folder")
     assert_same(loaded, model)
     if model.multi_label:

@@ -1,6 +1,7 @@
 """A VisionTransformer as the files from which `from_pretrained` of transformers loads it."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,6 +60,8 @@ def writers(model, path: Path, class_names=None) -> dict[Path, Callable[[Path], 
         from safetensors.numpy import save_file
 
         save_file(arrays, file, metadata={"format": "pt"})  # required by readers of transformers
+        os.umask(umask := os.umask(0))
+        file.chmod(0o666 & ~umask)  # as the other files; safetensors lets only the owner read
 
     return {
         path: write_weights,

@@ -134,6 +134,12 @@ def test_errors_of_rounding_cancel_in_the_outputs(width, block):
     assert not integers.any() and np.isfinite(scales).all()
 
 
+def test_calibration_images_that_are_all_alike(classifier, images, tmp_path):
+    names = ["dynamic-int8", "int4-weights", "mixed-int8", "int8"]
+    for path in write_tflite(classifier, tmp_path, names, np.repeat(images[:1], 20, axis=0)).values():
+        assert np.isfinite(run_tflite(path, images[:2])[0]).all()
+
+
 def test_no_single_integer_lowers_the_error():
     random = np.random.default_rng(0)
     inputs = random.standard_normal((400, 8)) @ random.standard_normal((8, 64)) + random.standard_normal((400, 64))

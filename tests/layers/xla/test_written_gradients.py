@@ -100,6 +100,27 @@ def test_training_equals_inference(build):
     np.testing.assert_allclose(layer(x, training=True), layer(x, training=False), rtol=1e-6, atol=3e-6)
 
 
+@pytest.mark.parametrize(("x", "shape"), [(X, [None] * 4), (X[0, 0, 0], [8])])
+def test_layer_norm_of_a_vector_and_of_an_unknown_width(x, shape):
+    (layer := LayerNorm()).build((None, 8))
+
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            output = tf.reduce_sum(layer(x, training=True) ** 3)
+        return tape.gradient(output, x)
+
+    x = tf.constant(x, "float32")
+    traced = tf.function(gradient, input_signature=[tf.TensorSpec(shape)])
+    np.testing.assert_allclose(traced(x), gradient(x), rtol=1e-5, atol=1e-5)
+
+
+def test_layer_norm_of_equal_values_is_zero_in_a_graph():
+    (layer := LayerNorm()).build((None, 192))
+    traced = tf.function(lambda x: layer(x, training=True))
+    np.testing.assert_array_equal(traced(tf.fill((2, 192), 1000.0)), np.zeros((2, 192)))
+
+
 def test_group_norm_in_inference_is_that_of_keras():
     x = X[:, :4].astype("float32")  # four groups of either axis
     ours, theirs = randomized(GROUPS()), randomized(keras.layers.GroupNormalization(4, epsilon=1e-5))
