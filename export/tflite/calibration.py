@@ -28,6 +28,7 @@ from keras_vit.export.tflite.graph_rewrite import (
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
 MIN_IMAGES = 20
 _TOKENS = 64  # of an image, whose tokens are alike, count for the moments of weights' inputs
+_TOGETHER = 8  # batches in a product of matrices: one of few tokens takes less time than its threads to start
 _LOWEST = -6.5  # below, e^x is less than half a step of 1 / 255
 _GELU_LOWEST = -3.5  # below, GELU is within 0.001 of 0
 # Names of activations whose largest values matter less than the rounding of the others.
@@ -148,12 +149,17 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
             patch_sizes[int(convolution.inputs[0])] = size
     batch_size = graph.tensors[graph.inputs[0]].shape[0]
     moments: dict = {}
+    waiting: dict[int, list] = {index: [] for index in patch_sizes}
     for number, (index, values) in enumerate(activation_values(model, sorted(patch_sizes), images)):
         values = _patches(values, *patch_sizes[index])
         values = values.reshape(batch_size, -1, values.shape[-1])  # (B, n, D)
         remaining = len(images) - number // len(patch_sizes) * batch_size  # the last batch is filled with copies
         values = values[:remaining, :: max(1, values.shape[1] // _TOKENS)].reshape(-1, values.shape[-1])
-        values = np.pad(values, ((0, 0), (0, 1)), constant_values=1)
+        waiting[index].append(values)
+        if len(waiting[index]) < _TOGETHER and remaining > batch_size:
+            continue
+        values = np.pad(np.concatenate(waiting[index]), ((0, 0), (0, 1)), constant_values=1)
+        waiting[index] = []
         name = graph.tensors[index].name.decode()
         moments[name] = moments.get(name, 0) + (values.T @ values).astype("float64")
     return moments
