@@ -62,10 +62,7 @@ def is_exported(weights: str) -> bool:
 
 def check_model_and_dataset(weights: str, dataset: str):
     """See `check_model` and `check_dataset`."""
-    check_model(
-        weights,
-        f"Pass what it was exported from; keras-vit describe {weights} prints what it contains.",
-    )
+    check_model(weights, f"Pass what it was exported from; keras-vit describe {weights} prints what it contains.")
     check_dataset(dataset)
 
 

@@ -39,7 +39,7 @@ MISTAKES = [
     ("describe m.tflite", "zero bytes"),
     ("classify photos/cat/0.png --model m.onnx", "m.onnx cannot be read"),
     ("evaluate m.tflite --dataset folder:photos --resize squash", "m.tflite has its own preprocessing"),
-    ("probe m.tflite --dataset folder:photos", "keras-vit evaluate m.tflite --dataset folder:photos"),
+    ("probe m.tflite --dataset folder:photos", "keras-vit describe m.tflite"),
     ("export m.tflite --output new", "keras-vit describe m.tflite"),
     # Datasets.
     ("evaluate m.npz --dataset ./photos", "folder:./photos"),
