@@ -161,7 +161,7 @@ def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
         values = np.pad(np.concatenate(waiting[index]), ((0, 0), (0, 1)), constant_values=1)
         waiting[index] = []
         name = graph.tensors[index].name.decode()
-        moments[name] = moments.get(name, 0) + (values.T @ values).astype("float64")
+        moments[name] = moments.get(name, 0) + values.T @ values
     return moments
 
 

@@ -146,13 +146,14 @@ def _tflite_models(
         yield name, unpack_model(convert(copy, signatures, HALF, half=name == "float16", batch_size=batch_size))
     if equalize and set(formats) - set(FLOATS):
         rotate_tokens(copy)
-    float32 = None
+    float32 = moments = None
     for name in [name for name in DYNAMIC if name in formats]:
         log(f"Converting to {name}")
         float32 = float32 or convert(copy, signatures, batch_size=batch_size)
         tflite = quantize(float32, name)
         if calibration is not None and len(signatures) == 1:
-            learn_rounding(tflite, unpack_model(float32), input_moments(float32, calibration))
+            moments = moments or input_moments(float32, calibration)
+            learn_rounding(tflite, unpack_model(float32), moments)
         yield name, tflite
     static = [name for name in STATIC if name in formats]
     if not static:
