@@ -51,9 +51,14 @@ def xla_optimization_barrier(tensors: list) -> list:
         import jax
 
         return jax.lax.optimization_barrier(tensors)
+    import tensorflow as tf
     from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-    return gen_xla_ops.xla_optimization_barrier(input=tensors)
+    @tf.custom_gradient  # TensorFlow registers none, which second derivatives need
+    def barrier(*tensors):
+        return gen_xla_ops.xla_optimization_barrier(input=tensors), lambda *upstream: upstream
+
+    return barrier(*tensors)
 
 
 def of_size(images, size):

@@ -4,6 +4,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -146,14 +147,14 @@ def _tflite_models(
         yield name, unpack_model(convert(copy, signatures, HALF, half=name == "float16", batch_size=batch_size))
     if equalize and set(formats) - set(FLOATS):
         rotate_tokens(copy)
-    float32 = moments = None
+    moments_of = lru_cache(1)(partial(input_moments, images=calibration))  # formats of one kind share a file
+    float32 = None
     for name in [name for name in DYNAMIC if name in formats]:
         log(f"Converting to {name}")
         float32 = float32 or convert(copy, signatures, batch_size=batch_size)
         tflite = quantize(float32, name)
         if calibration is not None and len(signatures) == 1:
-            moments = moments or input_moments(float32, calibration)
-            learn_rounding(tflite, unpack_model(float32), moments)
+            learn_rounding(tflite, unpack_model(float32), moments_of(float32))
         yield name, tflite
     static = [name for name in STATIC if name in formats]
     if not static:
@@ -164,7 +165,7 @@ def _tflite_models(
         log(f"Converting to {name}")
         float32, ranges = calibrated[name]
         tflite = quantize(float32, name, ranges, keep_float=in_float)
-        learn_rounding(tflite, unpack_model(float32), input_moments(float32, calibration))
+        learn_rounding(tflite, unpack_model(float32), moments_of(float32))
         yield name, tflite
 
 

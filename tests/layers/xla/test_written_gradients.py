@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_vit import VisionTransformer
 from keras_vit.layers import LayerNorm, Mlp
 from keras_vit.layers.resnet.standardized_conv import GroupNorm
 from keras_vit.layers.xla.island import can_compile_island
@@ -66,6 +67,39 @@ def test_equals_the_derived_gradients(name, way):
     np.testing.assert_allclose(output, expected, atol=tolerance)
     for one, other in zip(found, gradients, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10 if name in NORMS else 1e-7, atol=tolerance)
+
+
+def second_derivative(function, x, direction, way):
+    """The product of the Hessian of the sum of sines of function(x) with a direction, and its central difference."""
+
+    def gradient(x):
+        return output_and_gradients(function, x)[1][0]
+
+    def product(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            inner = gradient(x)
+        return tape.gradient(inner, x, direction)
+
+    step = 1e-5 * direction
+    expected = (gradient(x + step) - gradient(x - step)) / 2e-5
+    return (product if way == "eager" else tf.function(product, autograph=False, jit_compile=way == "XLA"))(x), expected
+
+
+@pytest.mark.parametrize("way", ["eager", "graph", "XLA"])
+@pytest.mark.parametrize("name", [*GELU, *NORMS, "ViT", "remat"])
+def test_second_derivatives(name, way):
+    shape = X.shape
+    if name in ("ViT", "remat"):
+        shape, remat = (2, 8, 8, 3), "block" if name == "remat" else None
+        sizes = {"image_size": 8, "patch_size": 4, "width": 8, "depth": 2, "num_heads": 2, "mlp_dim": 16}
+        model = VisionTransformer(**sizes, num_classes=3, remat=remat, dtype="float64")
+        function = partial(randomized(model), training=True)
+    else:
+        function, _, _ = functions_and_weights(name, "float64")
+    x, direction = tf.constant(np.random.default_rng(1).standard_normal((2, *shape)))
+    found, expected = second_derivative(function, x, direction, way)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
 def test_islands_only_in_graphs_that_are_not_compiled_and_without_a_strategy():
