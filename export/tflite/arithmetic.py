@@ -1,4 +1,4 @@
-"""Layer normalization and softmax in the form for the arithmetic of an exported graph.
+"""Normalizations and softmax in the form for the arithmetic of an exported graph.
 
 B images, N tokens, K heads, D width.
 
@@ -44,12 +44,18 @@ def current_arithmetic() -> str:
 
 @contextmanager
 def watch_norms():
-    """Yields a list to which normalizations append (layer, sums of squares of centered tokens, (..., 1))."""
+    """Yields a list to which normalizations append (layer, sums of squares of what they centered, any shape)."""
     token = _WATCHING.set(seen := [])
     try:
         yield seen
     finally:
         _WATCHING.reset(token)
+
+
+def _watch(norm, square_sums):
+    seen = _WATCHING.get()
+    if seen is not None:
+        seen.append((norm, square_sums()))
 
 
 def layer_norm(norm, tokens, error: Sequence = ()):
@@ -60,9 +66,7 @@ def layer_norm(norm, tokens, error: Sequence = ()):
     with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
         centered = getattr(norm, "centered", False)
         deviations = tokens if centered else tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
-        seen = _WATCHING.get()
-        if seen is not None:
-            seen.append((norm, tf.reduce_sum(deviations * deviations, axis=-1, keepdims=True)))
+        _watch(norm, lambda: tf.reduce_sum(deviations * deviations, axis=-1, keepdims=True))
         if current_arithmetic() == HALF:
             deviations, rsqrt = _within_one(deviations, norm.epsilon)
         else:
@@ -90,6 +94,41 @@ def add_with_error(tokens, branch, error: list):
     return total
 
 
+def group_norm(norm, maps, training=None, relu=False):
+    """`GroupNorm` in the form of `arithmetic`, (B, H, W, C) -> the same. No tensor has five axes, as Keras's have."""
+    batch, height, width, channels = maps.shape
+    members = channels // norm.groups
+
+    def of_groups(values, reduce=tf.reduce_mean):
+        """Over all pixels and each group's channels, for each channel: (B, H, W, C) -> (B, 1, 1, C)."""
+        values = tf.reshape(reduce(values, axis=(1, 2)), (-1, norm.groups, members))
+        return of_channels(reduce(values, axis=-1, keepdims=True))
+
+    def of_channels(values):
+        """(B, G, 1) -> (B, 1, 1, C)."""
+        return tf.reshape(values * tf.ones((1, 1, members)), (-1, 1, 1, channels))  # not TILE
+
+    epsilon = norm.epsilon
+    if current_arithmetic() == HALF:  # as `_within_one`, and before the mean, whose sum would be infinite, too
+        inverse = 1 / (of_groups(tf.abs(maps), tf.reduce_max) + _SMALLEST)
+        root = inverse * epsilon**0.5
+        maps, epsilon = maps * inverse, root * root
+    centered = maps - of_groups(maps)
+    if current_arithmetic() == INTEGERS:
+        pixels = tf.transpose(tf.reshape(centered, (batch, height * width, channels)), (0, 2, 1))  # (B, C, H W)
+        pixels = tf.reshape(pixels, (batch, norm.groups, members, -1))
+        # Squares are the diagonal. A product of each channel alone takes several times as long.
+        products = tf.reshape(tf.matmul(pixels, pixels, transpose_b=True), (batch, norm.groups, 1, members**2))
+        rsqrt = _piecewise_rsqrt(products, np.eye(members).ravel(), norm, height * width * members)  # (B, G, 1, 1)
+        factor = of_channels(tf.reshape(rsqrt, (batch, norm.groups, 1)))
+    else:
+        variance = of_groups(centered * centered)
+        _watch(norm, lambda: variance * (height * width * members))
+        factor = tf.math.rsqrt(variance + epsilon)
+    output = centered * (factor * norm.gamma) + norm.beta
+    return tf.nn.relu(output) if relu else output
+
+
 def _within_one(centered, epsilon):
     """Centered tokens divided by their largest absolute value, and 1 / sqrt(variance + epsilon) of the quotients.
 
@@ -107,8 +146,7 @@ def _rsqrt(centered, norm):
     """1 / sqrt(variance + epsilon) of centered tokens: (..., D) -> (..., 1).
 
     With `INTEGERS`, a variance is the product of a token with itself, whose sums are exact in 32-bit integers: squares
-    in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0. The root is
-    `piecewise` within the range of `calibration.measure_square_sums`.
+    in 8 bits have steps for the largest of them, and the small ones, which are most, would become 0.
     """
     if current_arithmetic() != INTEGERS:
         # Not tf.square: the converter would fuse it to SQUARED_DIFFERENCE, of which XNNPACK has no int8 kernel.
@@ -117,9 +155,13 @@ def _rsqrt(centered, norm):
     # Two tensors: GPU delegates do not multiply one by itself. The normalization of queries and keys has heads, too.
     rows, columns = (tf.reshape(centered, (1, math.prod(axes), *shape)) for shape in ((1, width), (width, 1)))
     sums = tf.matmul(rows, columns)  # (1, B N, 1, 1)
+    return tf.reshape(_piecewise_rsqrt(sums, [1.0], norm, width), (*axes, 1))
+
+
+def _piecewise_rsqrt(sums, weights, norm, count: int):
+    """1 / sqrt(sum(weights sums) / count + epsilon) within the range of `calibration.measure_square_sums`."""
     low, high = norm.square_sums
-    rsqrt = piecewise(sums, [1.0], lambda x: (x / width + norm.epsilon) ** -0.5, low, high)
-    return tf.reshape(rsqrt, (*axes, 1))
+    return piecewise(sums, weights, lambda x: (x / count + norm.epsilon) ** -0.5, low, high)
 
 
 def piecewise(x, weights, function, low: float, high: float):

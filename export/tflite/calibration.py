@@ -201,6 +201,8 @@ def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
         elif code == _Code.GELU:
             low, high = measured(index := int(operator.inputs[0]))
             ends[index] = max(low, _GELU_LOWEST), max(high, 0)
+        elif code == _Code.BATCH_MATMUL and operator.inputs[0] == operator.inputs[1]:  # only squares are read
+            ends[output] = 0, measured(output)[1]
         elif code == _Code.ADD and not differences.isdisjoint(map(int, operator.inputs)):
             ends[output] = 0, 1
         elif getattr(operator.builtinOptions, "fusedActivationFunction", 0) == ActivationFunctionType.RELU6:

@@ -21,6 +21,7 @@ from keras_vit.export.tflite.arithmetic import (
     add_with_error,
     arithmetic,
     current_arithmetic,
+    group_norm,
     layer_norm,
     softmax_times,
 )
@@ -47,23 +48,8 @@ def export_copy(model):
         copy.encoder.initial_norm = partial(layer_norm, initial)  # `encode` applies it
     for layer in all_layers(copy):
         if isinstance(layer, GroupNorm):
-            layer.call = partial(_group_norm, layer)
+            layer.call = partial(group_norm, layer)
     return copy
-
-
-def _group_norm(norm, maps, training=None, relu=False):
-    """`GroupNorm`, (B, H, W, C) -> the same, without Keras's tensors of five axes (groups beside their channels)."""
-    width = maps.shape[-1]
-
-    def of_groups(values):
-        """The mean of all pixels and of each group's channels, for each channel: (B, H, W, C) -> (B, 1, 1, C)."""
-        means = tf.reshape(tf.reduce_mean(values, axis=(1, 2)), (-1, norm.groups, width // norm.groups))
-        means = tf.reduce_mean(means, axis=-1, keepdims=True) * tf.ones((1, 1, width // norm.groups))  # not TILE
-        return tf.reshape(means, (-1, 1, 1, width))
-
-    centered = maps - of_groups(maps)
-    output = centered * (tf.math.rsqrt(of_groups(centered * centered) + norm.epsilon) * norm.gamma) + norm.beta
-    return tf.nn.relu(output) if relu else output
 
 
 def encoder_blocks(model) -> list:

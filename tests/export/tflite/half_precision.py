@@ -1,6 +1,7 @@
 """Runs a .tflite file of a ViT in NumPy as a GPU may: every value and every partial sum in half precision."""
 
 import numpy as np
+from ai_edge_litert.schema_py_generated import ActivationFunctionType
 from scipy.special import erf
 
 from keras_vit.export.tflite.graph import read_graph
@@ -15,6 +16,8 @@ def run_in_half(path, image):
         inputs = [_constant(one) if one.constant else values.get(one.index, image) for one in operation.inputs]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what a GPU does, too
             outputs = OPERATIONS[operation.name](*inputs, **_options(operation))
+            if getattr(operation.options, "fusedActivationFunction", 0) == ActivationFunctionType.RELU:
+                outputs = np.maximum(outputs, HALF(0))
         for tensor, output in zip(operation.outputs, outputs if isinstance(outputs, list) else [outputs]):
             assert output.dtype == HALF and output.shape == tensor.shape, operation
             values[tensor.index] = output
@@ -33,7 +36,13 @@ def _options(operation):
         return {"count": operation.options.numSplits}
     if operation.name == "CONCATENATION":
         return {"axis": operation.options.axis}
-    return {"shape": operation.outputs[0].shape} if operation.name in ("RESHAPE", "FULLY_CONNECTED") else {}
+    if operation.name == "CONV_2D":
+        return {"stride": operation.options.strideH, "shape": operation.outputs[0].shape}
+    return (
+        {"shape": operation.outputs[0].shape}
+        if operation.name in ("RESHAPE", "FULLY_CONNECTED", "MEAN", "REDUCE_MAX", "STRIDED_SLICE")
+        else {}
+    )
 
 
 def _sum(x):
@@ -41,9 +50,11 @@ def _sum(x):
     return np.add.accumulate(x, axis=-1, dtype=HALF)[..., -1]
 
 
-def _mean(x, axes):
-    assert list(axes.ravel() % x.ndim) == [x.ndim - 1]
-    return (_sum(x) / HALF(x.shape[-1]))[..., None]
+def _mean(x, axes, shape):
+    axes = axes.ravel() % x.ndim
+    x = np.moveaxis(x, axes, range(-len(axes), 0))
+    x = x.reshape(*x.shape[: -len(axes)], -1)
+    return (_sum(x) / HALF(x.shape[-1])).reshape(shape)
 
 
 def _product(x, y):
@@ -60,12 +71,15 @@ def _fully_connected(x, weights, bias=None, *, shape):
     return (y if bias is None else y + bias).reshape(shape)
 
 
-def _patches(x, kernel, bias):
-    """CONV_2D whose stride is the size of its kernel, (C, P, P, 3)."""
-    size, (_, height, width, _) = kernel.shape[1], x.shape
-    x = x.reshape(height // size, size, width // size, size, 3).swapaxes(1, 2)
-    y = _product(x.reshape(height // size, width // size, -1), kernel.reshape(len(kernel), -1).T)
-    return (y + bias)[None]
+def _convolution(x, kernel, bias=None, *, stride, shape):
+    """CONV_2D of maps that are padded, if at all, as TensorFlow's "SAME" padding does."""
+    size, (_, height, width, _) = kernel.shape[1:3], shape
+    missing = [max((n - 1) * stride + k - old, 0) for n, k, old in zip((height, width), size, x.shape[1:3])]
+    x = np.pad(x[0], [(count // 2, count - count // 2) for count in missing] + [(0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, (0, 1))[::stride, ::stride]  # (h, w, C, k, k)
+    windows = windows[:height, :width].transpose(0, 1, 3, 4, 2).reshape(height, width, -1)
+    y = np.stack([_product(row, kernel.reshape(len(kernel), -1).T) for row in windows])
+    return (y if bias is None else y + bias)[None]
 
 
 def _softmax(x):
@@ -82,20 +96,21 @@ OPERATIONS = {
     "ADD": np.add,
     "BATCH_MATMUL": _batch_matmul,
     "CONCATENATION": lambda *x, axis: np.concatenate(x, axis),
-    "CONV_2D": _patches,
+    "CONV_2D": _convolution,
     "DEQUANTIZE": lambda x: x,
     "DIV": np.divide,
     "FULLY_CONNECTED": _fully_connected,
     "GELU": _gelu,
     "MEAN": _mean,
     "MUL": np.multiply,
-    "REDUCE_MAX": lambda x, axes: x.max(axis=tuple(axes.ravel()), keepdims=True),
+    "REDUCE_MAX": lambda x, axes, shape: x.max(axis=tuple(axes.ravel())).reshape(shape),
     "RESHAPE": lambda x, _, shape: x.reshape(shape),
     "RSQRT": lambda x: (1 / np.sqrt(x)).astype(HALF),
     "SLICE": lambda x, start, size: x[tuple(slice(a, a + n) for a, n in zip(start, size))],
     "SOFTMAX": _softmax,
     "SPLIT": lambda axis, x, count: np.split(x, count, int(axis)),
     "SQUARE": np.square,
+    "STRIDED_SLICE": lambda x, start, *_, shape: x[tuple(slice(a, a + n) for a, n in zip(start, shape))],
     "SUB": np.subtract,
     "TRANSPOSE": np.transpose,
 }

@@ -1,13 +1,17 @@
 """The forms of layer normalization and softmax compute the same, and one of them in half precision, too."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from half_precision import run_in_half
+from PIL import Image
 from randomize import randomize
 
 import keras_vit
+import keras_vit_cli
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.audit import audit
 from keras_vit.export.tflite.arithmetic import (
@@ -15,6 +19,7 @@ from keras_vit.export.tflite.arithmetic import (
     HALF,
     INTEGERS,
     arithmetic,
+    group_norm,
     layer_norm,
     piecewise,
     softmax_times,
@@ -22,8 +27,12 @@ from keras_vit.export.tflite.arithmetic import (
 )
 from keras_vit.export.tflite.convert import convert
 from keras_vit.export.tflite.equalize import folded_copy
-from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.graph import read_graph, run_tflite
 from keras_vit.layers.norm import LayerNorm
+from keras_vit.layers.resnet.standardized_conv import GroupNorm
+from keras_vit.resizing import resized
+
+DEMO_IMAGES = Path(keras_vit_cli.__file__).parent / "demo/images"
 
 
 @pytest.mark.parametrize("form", [FLOAT, HALF, INTEGERS])
@@ -44,6 +53,27 @@ def test_forms_equal_the_layer(form, scale, shape):
     with arithmetic(form):
         found = layer_norm(norm, tf.constant(tokens))
     np.testing.assert_allclose(found, norm(tokens), atol=0.02 if form == INTEGERS else 2e-6)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("form", [FLOAT, HALF, INTEGERS])
+@pytest.mark.parametrize("scale", [0, 1e-3, 1, 1e3])
+def test_forms_equal_the_group_norm(form, scale, relu):
+    random = np.random.default_rng(0)
+    maps = (scale * random.standard_normal((2, 6, 5, 12))).astype("float32")
+    norm = GroupNorm(4, 1e-5)
+    norm.build(maps.shape)
+    norm.set_weights(random.standard_normal((2, 12)))
+    with watch_norms() as seen:
+        group_norm(norm, tf.constant(maps))
+    ((watched, sums),) = seen
+    assert watched is norm
+    expected = 90 * maps.reshape(2, 30, 4, 3).var(axis=(1, 3))
+    np.testing.assert_allclose(np.reshape(sums, (2, 4, 3)), np.repeat(expected[..., None], 3, axis=-1), rtol=1e-4)
+    norm.square_sums = max(np.min(sums), 1e-12), max(np.max(sums), 1e-11)
+    with arithmetic(form):
+        found = group_norm(norm, tf.constant(maps), relu=relu)
+    np.testing.assert_allclose(found, norm(maps, relu=relu), atol=0.02 if form == INTEGERS else 2e-6)
 
 
 @pytest.mark.parametrize("low,high,error", [(1, 197, 0.01), (0.05, 3, 0.006), (2, 4, 0.0005)])
@@ -83,19 +113,56 @@ def classifier():
     return model
 
 
-@pytest.mark.extended
-def test_massive_activations_in_half_precision(tmp_path):
-    model = classifier()
-    images = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3)).astype("float32")
-    expected = tf.nn.softmax(model(images / 127.5 - 1)).numpy()
-    assert np.ptp(expected, axis=0).max() > 0.02  # the patches matter
+def assert_equal_in_half_precision(model, images, folder, tolerance):
+    expected = tf.nn.softmax(model(model.preprocess(images))).numpy()
+    assert np.ptp(expected, axis=0).max() > 0.02
     copy, errors = folded_copy(model), {}
     for form in (HALF, FLOAT):
-        (path := tmp_path / f"{form}.tflite").write_bytes(convert(copy, form=form))
+        (path := folder / f"{form}.tflite").write_bytes(convert(copy, form=form))
         found = np.concatenate([run_in_half(path, image) for image in images])
         errors[form] = np.abs(found - expected).max()
-    assert errors[HALF] < 0.01
+    assert errors[HALF] < tolerance
     assert not errors[FLOAT] < 0.1  # or NaN: squares of thousands are infinite
+
+
+@pytest.mark.extended
+def test_massive_activations_in_half_precision(tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, (3, 16, 16, 3)).astype("float32")
+    assert_equal_in_half_precision(classifier(), images, tmp_path, 0.01)
+
+
+def crops_of_photographs(model, count):
+    """Random parts of the demo's photographs, (count, H, W, 3)."""
+    random, crops = np.random.default_rng(0), []
+    photographs = [np.asarray(Image.open(path).convert("RGB")) for path in sorted(DEMO_IMAGES.glob("*.jpg"))]
+    for _ in range(count):
+        photograph, size = random.choice(len(photographs)), random.integers(40, 200)
+        top, left = (random.integers(side - size) for side in photographs[photograph].shape[:2])
+        crops.append(photographs[photograph][top : top + size, left : left + size])
+    return np.clip(resized(crops, model.preprocessing), 0, 255)
+
+
+@pytest.mark.extended
+def test_group_norm_in_half_precision(tmp_path):
+    """Convolutions of the trained hybrid reach 400."""
+    model = keras_vit.load("cifar10/R6_Ti_4")
+    assert_equal_in_half_precision(model, crops_of_photographs(model, 2), tmp_path, 0.03)
+
+
+@pytest.mark.extended
+def test_group_norm_in_integers(tmp_path):
+    """Squares in 8 bits would leave nothing of the variance of pale images."""
+    model = keras_vit.load("cifar10/R6_Ti_4")
+    images = crops_of_photographs(model, 80)
+    images[::2] = 128 + 0.2 * (images[::2] - 128)
+    (path,) = write_tflite(model, tmp_path, ["int8"], images[:40], signatures=["embed"]).values()
+    embeddings, expected = (
+        run_tflite(path, images[40:], "embed")[0],
+        model.features(model.preprocess(images[40:])).numpy(),
+    )
+    cosines = (embeddings * expected).sum(-1) / np.linalg.norm(embeddings, axis=-1) / np.linalg.norm(expected, axis=-1)
+    assert cosines.mean() > 0.93 and cosines.min() > 0.4
+    assert {one.operation for one in audit(path, ["cpu-xnnpack"]).findings} == {"GELU", "QUANTIZE"}
 
 
 @pytest.mark.slow
