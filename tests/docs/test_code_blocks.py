@@ -35,7 +35,7 @@ def test_no_block_is_skipped_and_only_code_for_phones_and_other_tools_is_unteste
     """
     languages = {(block.page, block.language) for block in BLOCKS if block not in SHELL + PYTHON}
     untested = {("docs/mobile.md", "kotlin"), ("docs/mobile.md", "swift"), ("docs/tflite.md", "js")}
-    untested |= {("docs/tflite.md", "cpp"), ("docs/other_tools.md", "py")}
+    untested |= {("docs/other_tools.md", "py")}
     assert {found for found in languages if found[1] != "text"} == untested
     assert not [block for block in BLOCKS if block.mark.startswith("skip")]
 
