@@ -69,13 +69,3 @@ def test_equals_the_computation_line_by_line(prefix_tokens):
         np.testing.assert_allclose(attention, columns @ rows.mean(axis=0), atol=1e-5)
     np.testing.assert_allclose(np.sum(maps, axis=-1), 1, atol=1e-5)
     np.testing.assert_array_equal(block(tokens), outputs)
-
-
-def test_mixed_precision():
-    block, tokens = random_block(1)
-    mixed = AxialBlock((H, W), 1, num_heads=K, mlp_dim=24, dtype="mixed_bfloat16")
-    mixed.build(tokens.shape)
-    mixed.set_weights(block.get_weights())
-    outputs, maps = (np.asarray(x, "float32") for x in mixed(tokens, return_attention=True))
-    np.testing.assert_allclose(outputs, block(tokens), atol=0.3)
-    np.testing.assert_allclose(np.sum(maps, axis=-1), 1, atol=0.02)

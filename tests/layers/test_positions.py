@@ -102,20 +102,6 @@ def test_learned_positions(prefix_tokens):
     assert all(0.005 < np.std(weight) < 0.04 for weight in layer.weights)
 
 
-@pytest.mark.parametrize("prefix_tokens", [0, 2])
-def test_sines_and_cosines_equal_big_vision(prefix_tokens):
-    layer = SinCosPositions((H, W), prefix_tokens)
-    difference = added(layer, prefix_tokens)
-    assert not layer.weights and not difference[:prefix_tokens].any()
-    frequencies = [1 / 10_000 ** (i / (D // 4 - 1)) for i in range(D // 4)]
-    for number, (y, x) in enumerate(np.ndindex(H, W)):
-        waves = [f(place * k) for place in (x, y) for f in (np.sin, np.cos) for k in frequencies]
-        np.testing.assert_allclose(difference[prefix_tokens + number], waves, atol=1e-6)
-    narrow = SinCosPositions((1, 2))
-    narrow.build((None, 2, 4))
-    np.testing.assert_allclose(narrow.table[0], [[0, 1, 0, 1], [np.sin(1), np.cos(1), 0, 1]], atol=1e-6)
-
-
 GRID_LAYERS = {
     "axial": lambda grid: AxialBlock(grid, 1, num_heads=2, mlp_dim=8),
     "learned_1d": lambda grid: PositionEmbedding(grid, 1),
