@@ -60,8 +60,8 @@ def test_saved_files(name, num_classes, dtype, tmp_path):
     assert_same(other, model)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_and_gradients(name, policy):
+def test_mixed_precision_and_gradients(name):
+    policy = "mixed_float16"  # mixed_bfloat16: test_saved_files
     model, features, expected = build(name, dtype=policy), build(name, 0, policy), np.asarray(build(name)(IMAGES))
     logits = model(IMAGES)
     assert logits.dtype == "float32" and features(IMAGES).dtype == features.compute_dtype == policy[len("mixed_") :]
