@@ -24,42 +24,6 @@ def test_half_pixel_equals_tensorflow(source, target):
     np.testing.assert_allclose(resample_grid(table, source, target, "half_pixel"), expected, atol=1e-6)
 
 
-# torch.nn.functional.interpolate(x, size, mode="bicubic", align_corners=False) of PyTorch 2.13, and the same with
-# antialias=True of PyTorch 2.15, row by row.
-BICUBIC = [
-    (
-        "bicubic",
-        [[1, 2, 4], [8, 16, 32]],
-        [
-            [0.354695, 0.488097, 0.784722, 1.293222, 1.644778],
-            [4.068001, 5.598003, 9.0, 14.832, 18.864],
-            [7.781307, 10.707908, 17.215277, 28.370777, 36.083221],
-        ],
-    ),
-    (
-        "bicubic_antialias",
-        [[0, 1, 4], [2, -1, 3]],
-        [
-            [-0.226911, 0.180086, 1.131579, 3.093185, 4.287238],
-            [1.075472, 0.492537, 0.0, 2.227612, 3.76415],
-            [2.377855, 0.804988, -1.131579, 1.362039, 3.241062],
-        ],
-    ),
-    (
-        "bicubic_antialias",
-        [[0, 1, 4, 2], [2, -1, 3, 0], [5, 1, 0, 2]],
-        [[0.287474, 2.07231, 2.053369], [3.04357, 0.473228, 1.213116]],
-    ),
-]
-
-
-@pytest.mark.parametrize("resample,table,expected", BICUBIC, ids=["plain", "antialias, larger", "antialias, smaller"])
-def test_bicubic_equals_pytorch(resample, table, expected):
-    table, expected = np.array(table, "float32"), np.array(expected, "float32")
-    resized = resample_grid(table.reshape(1, -1, 1), table.shape, expected.shape, resample)
-    np.testing.assert_allclose(resized.reshape(expected.shape), expected, atol=1e-5)
-
-
 def test_corners_on_other_grids():
     resized = resample_grid(np.array([[[0.0], [10.0], [20.0], [30.0]]]), (2, 2), (3, 2))
     np.testing.assert_allclose(resized.reshape(3, 2), [[0, 10], [10, 20], [20, 30]])
