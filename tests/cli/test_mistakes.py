@@ -34,6 +34,9 @@ MISTAKES = [
     ("classify photos/cat/0.png --model m.onnx", "m.onnx cannot be read"),
     ("evaluate m.tflite --dataset folder:photos --resize squash", "m.tflite has its own preprocessing"),
     ("probe m.tflite --dataset folder:photos", "keras-vit describe m.tflite"),
+    ("benchmark bad.keras", "must be exported first"),
+    ("convert m.npz x.bin", "x.bin"),
+    ("inspect m.npz --images no --output x.html", "HERE/no"),
     # Datasets.
     ("evaluate m.npz --dataset ./photos", "folder:./photos"),
     ("finetune one", "'cat'"),
