@@ -305,7 +305,7 @@ def outcome(readers, route, number, model) -> str:
     return "equal" if is_equal else f"pixels differ by up to {difference.max()}"
 
 
-@pytest.mark.extended
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ROUTES)
 def test_all_routes_read_the_same_pixels(route, readers, model):
     assert len(FILES) > 55

@@ -6,12 +6,12 @@ import zlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 from scenes import encoded, scene
 
 from keras_vit.decoding import decode, orientation
 from keras_vit.recipes.data.transforms import decode_window
-from keras_vit.rgb import MAX_ASPECT, as_rgb, open_image
+from keras_vit.rgb import MAX_ASPECT, as_rgb
 
 
 def photograph(value, kind="JPEG", **options):
@@ -148,29 +148,3 @@ def test_files_that_would_end_the_process(tmp_path, upright, content, readable):
 
 def test_the_longest_images_are_read(upright):
     assert upright(encoded(Image.new("RGB", (MAX_ASPECT, 1)), "PNG")).shape == (1, MAX_ASPECT, 3)
-
-
-def test_gif_files_have_all_pixels_or_raise(tmp_path, upright):
-    """Transparent pixels are black, also those around a first frame, which TensorFlow would decode without them."""
-    image = Image.new("P", (8, 6), 1)
-    image.putpalette([0, 0, 250, 250, 0, 0, 0, 250, 0])
-    image.putpixel((2, 1), 2)
-    content = encoded(image, "GIF", transparency=2, optimize=False)
-    expected = np.full((6, 8, 3), (250, 0, 0), "uint8")
-    expected[1, 2] = 0
-    (tmp_path / "x").write_bytes(content)
-    np.testing.assert_array_equal(as_rgb(tmp_path / "x"), expected)
-    np.testing.assert_array_equal(upright(content), expected)
-    larger = content[:6] + b"\x09\0\x07\0" + content[10:]
-    (tmp_path / "x").write_bytes(larger)
-    np.testing.assert_array_equal(as_rgb(tmp_path / "x"), np.pad(expected, ((0, 1), (0, 1), (0, 0))))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="first frame"):
-        upright(larger)
-
-
-def test_postscript_is_no_image(tmp_path):
-    """Pillow would start Ghostscript."""
-    (tmp_path / "cat.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
-    Image.open(tmp_path / "cat.jpg").close()
-    with pytest.raises(UnidentifiedImageError):
-        open_image(tmp_path / "cat.jpg")

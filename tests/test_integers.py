@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit.integers import is_integer, python_integers
 from keras_vit.layers import AxialBlock, LearnedTokens, PositionEmbedding, PositionEmbedding2D, ResNetBackbone
 
 I = np.int64  # noqa: E741
@@ -25,19 +24,6 @@ BUILDS = {
     "LearnedTokens": lambda: LearnedTokens(I(1)),
     "ResNetBackbone": lambda: ResNetBackbone((I(1), I(2)), I(1)),
 }
-
-
-def test_is_integer():
-    assert all(is_integer(number) for number in (1, I(1), np.uint8(200)))
-    assert not any(is_integer(other) for other in (0, I(0), -1, True, np.True_, 1.0, np.float32(1), "1", None))
-    assert is_integer(0, minimum=0) and is_integer(I(0), minimum=0) and not is_integer(False, minimum=0)
-
-
-def test_python_integers():
-    given = {"a": [I(1), {"b": (I(2), True, 0.5, "x", None)}], "c": np.float32(1)}
-    found = python_integers(given)
-    assert found == given and type(found["c"]) is np.float32 and found["a"][1]["b"][1] is True
-    assert type(found["a"][0]) is type(found["a"][1]["b"][0]) is int
 
 
 @pytest.mark.parametrize("name", BUILDS)

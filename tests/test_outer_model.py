@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from randomize import randomize
 
 import keras_vit
 from keras_vit import inspect
@@ -167,17 +166,3 @@ def test_models_without_one_path_through_ours_raise(toy):
         for use in (OuterModel, inspect.position_similarity):
             with pytest.raises(ValueError, match="Received"):
                 use(model)
-
-
-@pytest.mark.extended
-def test_bit_and_axial_resnet_inside(tmp_path):
-    bit = randomize(keras_vit.BiT(stages=(1,), width_factor=0.5, num_classes=3, image_size=32))
-    axial = randomize(keras_vit.AxialResNet(stages=(1,), num_classes=3, image_size=32, width_factor=0.5, num_heads=2))
-    for ours in (bit, axial):
-        model = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Rescaling(1 / 127.5, -1), ours])
-        images = pixels((32, 32))
-        expected = np.asarray(tf.nn.softmax(model.predict(images, verbose=0)))
-        session = onnx_session(write_onnx(model, tmp_path / "model.onnx"))
-        np.testing.assert_allclose(tf.nn.softmax(session.run(None, {"images": images})[0]), expected, atol=1e-5)
-        found = keras_vit.classify(model, images, top=1)
-        np.testing.assert_allclose([best[0][1] for best in found], expected.max(-1), atol=1e-5)

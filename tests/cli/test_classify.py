@@ -211,10 +211,3 @@ def test_rounded_probabilities_of_an_int8_file_are_printed_as_they_are(tmp_path,
     (tmp_path / "m.tflite").write_bytes(b"")
     status, output, _ = run_cli("classify", CAT, "--model", tmp_path / "m.tflite", "--top", 2)
     assert status == 0 and output.splitlines()[1:] == ["   50.0%  class 0", "   25.0%  class 1"]
-
-
-def test_attention_of_a_resnet(tmp_path, run_cli, monkeypatch):
-    model = keras_vit.BiT(stages=[1], width_factor=0.5, num_classes=2)
-    monkeypatch.setattr("keras_vit.load", lambda _, **options: model)
-    status, _, errors = run_cli("classify", CAT, "--model", "hf:a/b", "--attention", tmp_path / "new")
-    assert status == 1 and "--attention" in errors and not (tmp_path / "new").exists()

@@ -13,8 +13,6 @@ from keras_vit_cli.doctor import (
     PROBE,
     Doctor,
     check_results,
-    findings_report,
-    machine_report,
     read_results,
     run_probe,
 )
@@ -46,14 +44,6 @@ def test_this_machine(monkeypatch, capsys):
     rows = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line)
     assert rows["tensorflow"] == tf.__version__ and rows["working replicas"] == "1"
     assert re.match(r"\d+ CPU cores, \d+ GB of memory; ", rows["host"]) and status == ("FAILURE" in rows)
-
-
-def test_text_reports():
-    results = {"version": "2.20.0", "physical_devices": ["CPU:0"], "logical_devices": ["CPU:0"]}
-    results |= {"strategy": "DefaultDistributionStrategy", "replicas": 1, "working_replicas": 1}
-    assert "DefaultDistributionStrategy, replicas: 1\n" in findings_report(LAPTOP, results, [])
-    assert "multi-worker" in findings_report(replace(TPU_VM, environment={"TF_CONFIG": "{}"}), results, [])
-    assert "4 x v5e" in machine_report(TPU_VM)
 
 
 def test_nothing_but_the_standard_library_is_imported():

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 from images_on_disk import int64_feature, jpeg, write_record
 from PIL import Image
-from sklearn.metrics import confusion_matrix
 
 from keras_vit import BiT
 from keras_vit.class_names import class_names_text
@@ -89,26 +88,6 @@ def test_images_without_a_label(run, digits, model, tmp_path, monkeypatch):
     assert status == 1 and not lines and "no labels" in errors
 
 
-@pytest.mark.slow
-def test_images_of_many_sizes_are_counted_once(run, folder, trained_toy, tmp_path):
-    dataset, images, labels = folder  # three of the model's four classes
-    names = ["class2", "other", "class0", "class1"]
-    labels = np.array([names.index(f"class{label}") for label in labels])
-    model = trained_toy(num_classes=4, class_names=names, preprocessing={"image_size": 16, "resize": "shortest"})
-    model.save(tmp_path / "x.keras")
-    arguments = "--dataset", dataset, "--batch-size", 4
-    status, lines, _ = run(tmp_path / "x.keras", *arguments)
-    predicted = np.argmax(model(model.preprocess(images)), axis=-1)
-    top1 = np.mean(predicted == labels)
-    found = json.loads("".join(run(tmp_path / "x.keras", *arguments, "--json")[1]))
-    assert found["class_names"] == names
-    np.testing.assert_array_equal(found["confusion_matrix"], confusion_matrix(labels, predicted, labels=range(4)))
-    assert status == 0 and lines[0].startswith(f"13 images of {dataset} (test), Preprocessing(")
-    assert "resize='shortest'" in lines[0] and lines[1] == f"top-1 {top1:.2%}" and not lines[2].startswith("top-5")
-    lines = run(tmp_path / "x.keras", "--dataset", dataset, "--resize", "squash", "--crop-fraction", 0.5)[1]
-    assert "resize='squash', crop_fraction=0.5" in lines[0]
-
-
 def test_bit(run, folder, tmp_path):
     BiT(stages=(1,), width_factor=0.5, num_classes=3, image_size=16).save(tmp_path / "bit.keras")
     status, lines, _ = run(tmp_path / "bit.keras", "--dataset", folder[0])
@@ -152,16 +131,6 @@ def test_classes_of_the_model_are_compared_with_those_of_the_data(run, folder, t
         names.write_text(text)
         status, lines, errors = run(*arguments)
         assert status == 1 and not lines and all(word in errors for word in words), errors
-
-
-def test_class_names_inside_the_file_and_empty_folders(run, folder, toy, tmp_path):
-    toy(num_classes=3, depth=1, class_names=["class0", "class2", "other"]).save(tmp_path / "x.keras")
-    status, _, errors = run(tmp_path / "x.keras", "--dataset", folder[0])
-    assert status == 1 and "'other'" in errors and f"{tmp_path}/x.keras.labels.txt" in errors
-    toy(num_classes=4, depth=1).save(tmp_path / "x.keras")
-    (tmp_path / "images/test/zebra").mkdir()
-    status, _, errors = run(tmp_path / "x.keras", "--dataset", folder[0])
-    assert status == 1 and "has 3 classes" in errors and "the model has 4" in errors
 
 
 @pytest.mark.parametrize("kind", ["folder", "csv"])

@@ -1,73 +1,18 @@
 """`keras-vit finetune` from a folder to a checked .tflite file, with a toy in place of published weights."""
 
 import json
-import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
-import tyro
 from PIL import Image
 
-from keras_vit.recipes import small_folder
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.data.image_folder import split_by_class
 from keras_vit.recipes.recipe import Data, Supervised
-from keras_vit.recipes.recipe_file import read_recipe
 from keras_vit_cli.finetune import Finetune, check_same_run, export_checked, previous_recipe, print_result
-from keras_vit_cli.finetune_plan import train_command
 from keras_vit_cli.inputs import DEFAULT, OFFLINE
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags
-
-PREPROCESSING = {"image_size": 16, "resize": "shortest", "mean": [0.4] * 3, "std": [0.3] * 3}
-
-
-@pytest.mark.extended
-def test_from_a_folder_to_a_checked_file_and_again(trained_toy, tmp_path, run_cli, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(small_folder, "MOST_EPOCHS", 4)
-    trained_toy(depth=1, preprocessing=PREPROCESSING).save(tmp_path / "toy.keras")
-    folder, random = tmp_path / "my photos", np.random.default_rng(0)
-    for name, low in (("dark", 0), ("light", 150)):
-        (folder / name).mkdir(parents=True)
-        for i in range(10):
-            pixels = random.integers(low, low + 100, (20, 24, 3), "uint8")
-            Image.fromarray(pixels).save(folder / name / f"{i}.png")
-    files = [(name, f"{name}/{i}.png") for name in ("dark", "light") for i in range(10)]
-    bad = next(x for i in range(50) if (x := ("dark", f"dark/bad{i}.png")) in split_by_class([*files, x])["test"])
-    splits = {split: len({*images} - {bad}) for split, images in split_by_class([*files, bad]).items()}
-    (folder / bad[1]).write_bytes(b"no image")
-    command = ["finetune", "my photos", "--weights", "toy.keras"]
-    status, output, _ = run_cli(*command)
-    run = tmp_path / "runs" / "my photos"
-    assert status == 0
-    assert f"of {splits['test']} test images" in output
-    assert f"{splits['train']} to train on, {splits['test']} to evaluate on; 2 classes: dark, light" in output
-    assert f"my photos/{bad[1]}" in output and "--max-corrupt 0.5\n" in output and "| dynamic-int8 |" in output
-    assert "exported/model-dynamic-int8.tflite" in output and "--model 'runs/my photos'" in output
-
-    recipe = read_recipe(run / "recipe.json")
-    assert recipe.data.mean == (0.4, 0.4, 0.4) and recipe.data.evaluation_resize == "shortest"
-    assert train_command(recipe) in output
-    words = shlex.split(train_command(recipe).replace("\\\n", ""))
-    assert words[:3] == ["keras-vit", "train", "finetune-small"]
-    again = tyro.cli(Supervised, default=RECIPES["finetune-small"], args=words[3:])
-    run_again = replace(recipe.run, folder="runs/my photos-again", resume=False)
-    assert again == replace(recipe, architecture=RECIPES["finetune-small"].architecture, run=run_again)
-    card = (run / "model_card.md").read_text()
-    assert "| classes | 2: dark, light |" in card and 'variant": "B/16' not in card
-
-    (run / "exported").rename(tmp_path / "moved")
-    status, output, _ = run_cli(*command)  # exports again, without training
-    assert status == 0 and "Epoch" not in output and "| dynamic-int8 |" in output and "'runs/my photos-2'" in output
-    status, _, errors = run_cli("finetune", "other", "--output", run)
-    assert status == 1 and "folder:my photos from toy.keras" in errors and "other" in errors
-    (folder / "cat").mkdir()
-    Image.new("RGB", (20, 24)).save(folder / "cat" / "1.png")
-    status, _, errors = run_cli(*command)
-    assert status == 1 and "'cat'" in errors and "--output" in errors
 
 
 def test_exported_files_of_another_run_are_not_taken_for_its_own(tmp_path, run_cli):

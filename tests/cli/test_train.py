@@ -1,6 +1,5 @@
 """`keras-vit train` and `sweep`, and what they suggest next."""
 
-import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -14,33 +13,11 @@ from keras_vit.recipes.recipe_file import write_recipe
 from keras_vit_cli.inspect import model as inspect_model
 from keras_vit_cli.train import find_recipe, next_commands, run_name
 
-TOY = (
-    "--architecture.variant Ti/4 --architecture.depth 1 --architecture.width 12 --architecture.mlp-dim 24 "
-    "--architecture.num-heads 3 --data.image-size 8 --data.crop none --optimizer.warmup-steps 1 "
-    "--run.steps-per-execution 2 --total-steps 4 --data.train-split train[:64] --data.test-split test[:32]"
-).split()
-
 
 def test_recipes_are_listed(run_cli):
     status, output, _ = run_cli("train")
     names = [name for line in output.splitlines() if line.startswith("  ") for name in line.split()]
     assert status == 0 and names == list(RECIPES) and names[0].startswith("digits-")  # of a laptop first
-
-
-@pytest.mark.slow
-def test_recipe_by_name_and_from_its_file(data_dir, tmp_path, run_cli, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    status, output, errors = run_cli("train", "digits-masked-patch", "--data.data-dir", data_dir, *TOY)
-    assert status == 0 and "4 steps" in output
-    assert not set("\r\b\x1b") & set(output + errors)  # in a pipe: lines, without control codes
-    assert "4/4 - " in output
-    first = tmp_path / "runs" / "digits-masked-patch"
-    assert {"model.keras", "metrics.json", "recipe.json", "log.csv"} <= {file.name for file in first.iterdir()}
-    again = ["--run.folder", "again", "--run.checkpoint-steps", 2]
-    status, output, _ = run_cli("train", first / "recipe.json", *again, "--quiet")
-    assert status == 0 and "4/4 - " not in output
-    one, two = (json.loads((folder / "metrics.json").read_text()) for folder in (first, tmp_path / "again"))
-    assert one["loss"] == pytest.approx(two["loss"], abs=1e-6)
 
 
 def test_the_folder_of_a_run_means_its_recipe(tmp_path, monkeypatch):
@@ -118,17 +95,6 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run_recipe, "run", run)
     return ran
-
-
-def test_learning_rates_then_seeds_then_a_table(runs, tmp_path, run_cli):
-    changes = "--recipe.total-steps 70 --recipe.weights None --learning-rates 0.1 0.2 --seeds 3 4"
-    status, output, _ = run_cli("sweep", "digits-finetune", *changes.split())
-    folder = "runs/digits-finetune-sweep"
-    names = ("rate-0.1", "rate-0.2", "seed-3", "seed-4")
-    assert status == 0 and [recipe.run.folder for recipe in runs] == [f"{folder}/{name}" for name in names]
-    assert [recipe.optimizer.learning_rate for recipe in runs] == [0.1, 0.2, 0.2, 0.2]
-    assert {recipe.total_steps for recipe in runs} == {70} and "| learning rate 0.2, held out | 20.00% |" in output
-    assert json.loads((tmp_path / folder / "sweep.json").read_text())["learning_rate"] == 0.2
 
 
 @pytest.mark.parametrize(

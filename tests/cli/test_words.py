@@ -9,7 +9,6 @@ import tyro
 
 from keras_vit.recipes.configs import RECIPES
 from keras_vit_cli.examples import EXAMPLES
-from keras_vit_cli.finetune import Finetune
 from keras_vit_cli.main import _parse, command_groups, main
 from keras_vit_cli.parser import options
 from keras_vit_cli.preflight import PreflightNpu
@@ -45,12 +44,6 @@ def test_a_word_has_one_form_one_meaning_and_one_default():
         assert len(forms[name]) == 1, dict(forms[name])
         assert len(meanings[name]) == 1, dict(meanings[name])
         assert len(defaults[name]) == 1 or name in (*OWN_DEFAULTS, *SUBJECTS), dict(defaults[name])
-
-
-def test_image_size_is_a_word_of_all_commands_that_load_a_model_for_use():
-    with_size = {name for name, kind in KINDS.items() if "image_size" in words_of(kind)[0]}
-    loading = {name for name, kind in COMMANDS.items() if "model" in words_of(kind)[0]} - {"describe", "vtab"}
-    assert with_size == loading == set("classify inspect evaluate probe few-shot export convert".split())
 
 
 @pytest.mark.parametrize("command", KINDS)
@@ -118,9 +111,3 @@ def test_examples_are_parsed(command, line):
 def test_a_second_word_is_what_most_mean_by_it():
     assert _parse(["probe", "m.npz", "digits"]).dataset == _parse(["few-shot", "m.npz", "digits"]).dataset == "digits"
     assert str(_parse(["convert", "m.npz", "m.keras"]).output) == _parse(["prepare", "photos", "m.keras"]).output
-
-
-def test_weights_are_where_a_training_starts():
-    start = next(option for option in options(Finetune) if option.name == "--weights")
-    recipe = next(option for option in options(type(RECIPES["cifar10-10ep"])) if option.name == "--weights")
-    assert start.text.startswith("Where the training starts") and recipe.text.startswith("As for")

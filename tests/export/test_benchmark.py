@@ -8,7 +8,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export import benchmark as benchmark_module
-from keras_vit.export.benchmark import compare, table
+from keras_vit.export.benchmark import compare
 from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
 
@@ -47,14 +47,6 @@ def test_first_subgraph_is_measured(tmp_path):
     first = [operation.name for operation in read_graph(path) if operation.subgraph == 0]
     (result,) = compare([path], num_runs=1, warmup_runs=1)
     assert result.num_operations == len(first) and first.count("FULLY_CONNECTED") in (1, 3)
-
-
-def test_table_and_json(measured, artifacts):
-    text = table(measured)
-    assert all(f"model-{name}.tflite" in text for name in ("float32", "dynamic-int8", "int8"))
-    assert f"{measured[0].num_delegated} of {measured[0].num_operations} in {measured[0].num_partitions}" in text
-    assert str(artifacts["float32"].parent) not in text  # file names are enough if they differ
-    assert str(artifacts["float32"].parent) in table([measured[0], measured[0]])
 
 
 def test_turns_are_interleaved(artifacts, monkeypatch):

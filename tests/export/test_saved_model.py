@@ -12,9 +12,8 @@ from loaded_signatures import load
 from randomize import randomize
 from scenes import encoded, scene
 
-from keras_vit import AxialResNet, BiT, Preprocessing, VisionTransformer, attention_rollout
+from keras_vit import AxialResNet, BiT, Preprocessing, attention_rollout
 from keras_vit.export import write_saved_model
-from keras_vit.export.checks import checked_class_names
 
 pytestmark = pytest.mark.slow
 
@@ -55,23 +54,6 @@ np.savez(found, class_names=tf.io.read_file(paths[0]).numpy().decode().splitline
 
 def noise(model, count=3):
     return np.random.default_rng(1).uniform(-1, 1, (count, *model.image_size, 3)).astype("float32")
-
-
-def test_signatures_equal_keras_for_any_batch_size(artifacts, classifier, inputs):
-    signatures = load(artifacts["saved_model"])
-    assert set(signatures) == CLASSIFIER
-    for count in (1, 5):
-        batch = inputs[0][:count]
-        logits = classifier(batch)
-        for name in ("classify", "serving_default"):
-            outputs = signatures[name](batch)
-            assert set(outputs) == {"probabilities"}
-            np.testing.assert_allclose(outputs["probabilities"], tf.nn.softmax(logits), atol=1e-5)
-        np.testing.assert_allclose(signatures["logits"](batch)["logits"], logits, atol=1e-5)
-        np.testing.assert_allclose(signatures["features"](batch)["features"], classifier.features(batch), atol=1e-5)
-        attention = signatures["attention"](batch)["attention"]
-        assert attention.shape == (count, 16, 16) and attention.std() > 0.01
-        np.testing.assert_allclose(attention, attention_rollout(classifier, batch), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -185,20 +167,6 @@ def test_mixed_precision_returns_float32(trained_toy, tmp_path):
         assert all(values.dtype == np.float32 for key, values in outputs.items() if key != "top_classes"), name
     expected = tf.nn.softmax(tf.cast(model(inputs), tf.float32))
     np.testing.assert_allclose(signatures["classify"](inputs)["probabilities"], expected, atol=1e-2)
-
-
-def test_class_names(toy, tmp_path, monkeypatch):
-    assert checked_class_names([("n01440764", "tench"), ("n01443537", "goldfish")], 2) == ["tench", "goldfish"]
-    monkeypatch.setattr(VisionTransformer, "call", lambda *a, **k: pytest.fail("traced"))
-    cases = [
-        (NAMES[:4], "5 classes. Received: 4 names"),
-        ("abcde", "Received: a str"),
-        ([*NAMES[:4], "two\nlines"], r"Received: 'two\\nlines' for class 4"),
-    ]
-    for class_names, message in cases:
-        with pytest.raises(ValueError, match=message):
-            write_saved_model(toy(), tmp_path / "model", class_names)
-    assert not list(tmp_path.iterdir())
 
 
 def test_existing_folder_is_not_overwritten(toy, tmp_path):

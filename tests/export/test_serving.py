@@ -31,12 +31,6 @@ def pixels_of(files):
     return [np.asarray(Image.open(io.BytesIO(file))) for file in files]
 
 
-@pytest.fixture(scope="module")
-def decode():
-    """Decodes files in a graph."""
-    return tf.function(functools.partial(decode_images, preprocessing=Preprocessing(16)), autograph=False)
-
-
 @pytest.mark.parametrize("name", PREPARATIONS)
 def test_encoded_images(name):
     prepare = Preprocessing(16, **PREPARATIONS[name])
@@ -55,33 +49,3 @@ def test_sizes_round_as_preprocessing_does():
             pixels = random.integers(0, 256, (1, height, width, 3), dtype="uint8")
             # A graph divides by a constant as it multiplies; another pixel would be 1/128 off.
             np.testing.assert_allclose(function(pixels), prepare(pixels), atol=1e-6, err_msg=f"{height} x {width}")
-
-
-def test_other_file_formats(decode):
-    palette, transparent = scene(2).quantize(16), scene(5, (9, 7))
-    images = [scene(0).convert("L").convert("RGB"), scene(1), palette.convert("RGB"), scene(4), scene(5, (9, 7))]
-    transparent.putalpha(100)
-    files = [
-        encoded(scene(0).convert("L"), "PNG"),
-        encoded(scene(1).convert("RGBA"), "PNG"),
-        encoded(palette, "GIF", save_all=True, append_images=[scene(3).quantize(16)]),
-        encoded(scene(4), "WEBP", lossless=True),
-        encoded(transparent, "WEBP", lossless=True),
-    ]
-    expected = np.concatenate([Preprocessing(16)(np.asarray(one)) for one in images])
-    np.testing.assert_allclose(decode(tf.constant(files)), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "file,message",
-    [
-        (b"", r"Expected JPEG.* \[1\]"),
-        (b"a text", r"Expected JPEG.* \[1\]"),
-        (encoded(scene(0).quantize(16), "BMP"), "BMP files with a palette"),
-        (encoded(scene(0), "PNG")[:200], "[Ii]nvalid|[Tt]runcated|[Cc]orrupt"),
-    ],
-    ids=["empty", "text", "palette", "truncated"],
-)
-def test_files_that_are_no_images(decode, file, message):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        decode(tf.constant([encoded(scene(0), "PNG"), file]))

@@ -5,14 +5,6 @@ from goldens import golden_io
 from keras_vit.inspect import attention_distance, mean_attention_distance
 
 
-def test_manual_example():
-    # A class token and a row of three patches, 10 pixels wide and 4 high.
-    weights = np.zeros((1, 1, 1, 4, 4))
-    weights[0, 0, 0] = [[1, 0, 0, 0], [0, 1, 0, 0], [0.5, 0, 0.25, 0.25], [0, 1, 0, 0]]
-    expected = (0 + 0.25 * 10 + 20) / 3  # half of the second patch's attention goes to the class token
-    np.testing.assert_allclose(mean_attention_distance(weights, (1, 3), (4, 10)), [[expected]])
-
-
 def test_equals_loops_over_attention_of_hugging_face():
     attention = golden_io("hf_vit")["attentions"]  # (2, 2, 3, 17, 17) of 64 pixels in patches of 16
     for layer, head in np.ndindex(2, 3):

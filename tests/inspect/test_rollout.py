@@ -7,15 +7,6 @@ from keras_vit import inspect
 from keras_vit.inspect.attention import resize_to_images, rollout
 
 
-def test_manual_example():
-    # Two layers, one head, a class token and two patches.
-    a = np.array([[0.2, 0.8, 0.0], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
-    b = np.array([[0.0, 0.5, 0.5], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    first, second = (a + np.eye(3)) / 2, (b + np.eye(3)) / 2
-    expected = (second @ first)[0, 1:]
-    np.testing.assert_allclose(rollout(np.stack([a, b])[None, :, None]), expected[None] / expected.max())
-
-
 def test_equals_loops_over_attention_of_hugging_face(tmp_path):
     """From its attention weights, and from ours for its checkpoint; 64 pixels, patches of 16."""
     io = golden_io("hf_vit")

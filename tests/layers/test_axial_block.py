@@ -16,38 +16,12 @@ def random_block(prefix_tokens):
     return randomize(block, 0.3), tokens
 
 
-def numpy_encoder_block(block, sequence):
-    """Equations 2 and 3 of the paper for one sequence (S, D), in float64; and its attention (K, S, S)."""
-    x = np.asarray(sequence, "float64")
-    qkv = _dense(block.attention.qkv, _norm(block.norm_attention, x))
-    heads, outputs = [], []
-    for head in range(K):
-        query, key, value = (qkv[:, i * D + head * D // K :][:, : D // K] for i in range(3))
-        weights = np.exp(query @ key.T / np.sqrt(D / K))
-        heads.append(weights / weights.sum(axis=-1, keepdims=True))
-        outputs.append(heads[-1] @ value)
-    x = x + _dense(block.attention.out, np.concatenate(outputs, axis=-1))
-    hidden = _dense(block.mlp.hidden, _norm(block.norm_mlp, x))
-    hidden = 0.5 * hidden * (1 + np.tanh(np.sqrt(2 / np.pi) * (hidden + 0.044715 * hidden**3)))
-    return x + _dense(block.mlp.out, hidden), np.stack(heads)
-
-
-def _norm(layer, x):
-    gamma, beta = layer.get_weights()
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * gamma + beta
-
-
-def _dense(layer, x):
-    kernel, bias = layer.get_weights()
-    return x @ kernel + bias
-
-
-def numpy_half(block, tokens, lines, prefix_tokens):
-    """Runs each line (a list of token numbers) with the prefix tokens; averages these. Also the map (K, N, N)."""
+def half_by_lines(block, tokens, lines, prefix_tokens):
+    """Runs each line (of token numbers) with the prefix tokens by a plain block, and averages these. Also the map."""
     output, attention = np.zeros(tokens.shape), np.zeros((K, len(tokens), len(tokens)))
     for line in lines:
         numbers = [*range(prefix_tokens), *line]
-        after, weights = numpy_encoder_block(block, tokens[numbers])
+        (after,), (weights,) = (np.asarray(part) for part in block(tokens[None, numbers], return_attention=True))
         for i, n in enumerate(numbers):
             fraction = 1 / len(lines) if n < prefix_tokens else 1
             output[n] += fraction * after[i]
@@ -63,19 +37,9 @@ def test_equals_the_computation_line_by_line(prefix_tokens):
     outputs, maps = block(tokens, return_attention=True)
     assert maps.shape == (2, K, prefix_tokens + H * W, prefix_tokens + H * W)
     for image, output, attention in zip(tokens, np.asarray(outputs), np.asarray(maps)):
-        after_rows, rows = numpy_half(block.row, image, numbers, prefix_tokens)
-        expected, columns = numpy_half(block.column, after_rows, numbers.T, prefix_tokens)
+        after_rows, rows = half_by_lines(block.row, image, numbers, prefix_tokens)
+        expected, columns = half_by_lines(block.column, after_rows, numbers.T, prefix_tokens)
         np.testing.assert_allclose(output, expected, atol=1e-4)
         np.testing.assert_allclose(attention, columns @ rows.mean(axis=0), atol=1e-5)
     np.testing.assert_allclose(np.sum(maps, axis=-1), 1, atol=1e-5)
     np.testing.assert_array_equal(block(tokens), outputs)
-
-
-def test_mixed_precision():
-    block, tokens = random_block(1)
-    mixed = AxialBlock((H, W), 1, num_heads=K, mlp_dim=24, dtype="mixed_bfloat16")
-    mixed.build(tokens.shape)
-    mixed.set_weights(block.get_weights())
-    outputs, maps = (np.asarray(x, "float32") for x in mixed(tokens, return_attention=True))
-    np.testing.assert_allclose(outputs, block(tokens), atol=0.3)
-    np.testing.assert_allclose(np.sum(maps, axis=-1), 1, atol=0.02)

@@ -8,20 +8,6 @@ SIZE = {"num_heads": 3, "mlp_dim": 24}
 NOISE = {"dropout": 0.3, "attention_dropout": 0.2, "stochastic_depth": 0.3, "seed": 5}
 
 
-@pytest.mark.parametrize("axial", [{}, {"axial_grid": (2, 2), "prefix_tokens": 1}], ids=["plain", "axial"])
-@pytest.mark.parametrize("final_norm", [True, False])
-def test_blocks_and_norm_are_applied(axial, final_norm):
-    encoder = Encoder(3, **SIZE, **axial, final_norm=final_norm)
-    output, attention = encoder(X, return_attention=True)
-    x = X
-    for number, block in enumerate(encoder.blocks):
-        x, weights = block(x, return_attention=True)
-        np.testing.assert_allclose(attention[:, number], weights, atol=1e-6)
-    np.testing.assert_allclose(output, encoder.norm(x) if final_norm else x, atol=1e-5)
-    np.testing.assert_array_equal(output, encoder(X))
-    assert (encoder.norm is None) != final_norm
-
-
 def test_stochastic_depth_of_each_block():
     for rates, expected in ((0.2, [0, 0.1, 0.2]), ((0.2, 0.1, 0.2), [0.2, 0.1, 0.2])):
         blocks = Encoder.from_config(Encoder(3, **SIZE, stochastic_depth=rates).get_config()).blocks
@@ -42,13 +28,3 @@ def test_dropout_is_independent_and_reproducible(axial):
     sites = ("dropout", "drop_attention", "drop_mlp", "dropout_hidden", "dropout_out")
     seeds = [layer.seed for layer in first._flatten_layers() if layer.name in sites]
     assert len(seeds) == len(set(seeds)) == 2 * 6 * (2 if axial else 1) and min(seeds) == 5
-
-
-def test_positions_are_added_before_all_blocks_except_the_first():
-    encoder = Encoder(3, **SIZE)
-    plain = np.asarray(encoder(X))
-    ramp = np.linspace(0, 1, X.shape[-1], dtype="float32")  # normalization would remove a constant
-    output = encoder(X, positions=[lambda tokens: tokens + ramp, lambda tokens: tokens + 2 * ramp])
-    x = encoder.blocks[1](encoder.blocks[0](X) + ramp)
-    np.testing.assert_allclose(output, encoder.norm(encoder.blocks[2](x + 2 * ramp)), atol=1e-5)
-    assert np.abs(output - plain).max() > 0.1

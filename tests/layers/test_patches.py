@@ -16,19 +16,6 @@ def test_order_of_patches_and_values():
         np.testing.assert_array_equal(patches[0, number], images[0, row : row + 2, column : column + 3].ravel())
 
 
-@pytest.mark.parametrize("size,patch", [((8, 24), 4), ((12, 10), (6, 5))])
-def test_dense_on_patches_equals_the_convolution(size, patch):
-    images, embedding = (
-        np.random.default_rng(0).uniform(-1, 1, (2, *size, 3)).astype("float32"),
-        PatchEmbedding(7, patch),
-    )
-    embedding.build(images.shape)
-    embedding.projection.bias.assign(np.arange(7))
-    kernel, bias = embedding.projection.get_weights()
-    expected = np.asarray(ExtractPatches(patch)(images)) @ kernel.reshape(-1, 7) + bias
-    np.testing.assert_allclose(embedding(images), expected, atol=1e-5)
-
-
 def test_initial_values():
     embedding = PatchEmbedding(256, 8)
     embedding.build((None, 16, 16, 3))

@@ -24,42 +24,6 @@ def test_half_pixel_equals_tensorflow(source, target):
     np.testing.assert_allclose(resample_grid(table, source, target, "half_pixel"), expected, atol=1e-6)
 
 
-# torch.nn.functional.interpolate(x, size, mode="bicubic", align_corners=False) of PyTorch 2.13, and the same with
-# antialias=True of PyTorch 2.15, row by row.
-BICUBIC = [
-    (
-        "bicubic",
-        [[1, 2, 4], [8, 16, 32]],
-        [
-            [0.354695, 0.488097, 0.784722, 1.293222, 1.644778],
-            [4.068001, 5.598003, 9.0, 14.832, 18.864],
-            [7.781307, 10.707908, 17.215277, 28.370777, 36.083221],
-        ],
-    ),
-    (
-        "bicubic_antialias",
-        [[0, 1, 4], [2, -1, 3]],
-        [
-            [-0.226911, 0.180086, 1.131579, 3.093185, 4.287238],
-            [1.075472, 0.492537, 0.0, 2.227612, 3.76415],
-            [2.377855, 0.804988, -1.131579, 1.362039, 3.241062],
-        ],
-    ),
-    (
-        "bicubic_antialias",
-        [[0, 1, 4, 2], [2, -1, 3, 0], [5, 1, 0, 2]],
-        [[0.287474, 2.07231, 2.053369], [3.04357, 0.473228, 1.213116]],
-    ),
-]
-
-
-@pytest.mark.parametrize("resample,table,expected", BICUBIC, ids=["plain", "antialias, larger", "antialias, smaller"])
-def test_bicubic_equals_pytorch(resample, table, expected):
-    table, expected = np.array(table, "float32"), np.array(expected, "float32")
-    resized = resample_grid(table.reshape(1, -1, 1), table.shape, expected.shape, resample)
-    np.testing.assert_allclose(resized.reshape(expected.shape), expected, atol=1e-5)
-
-
 def test_corners_on_other_grids():
     resized = resample_grid(np.array([[[0.0], [10.0], [20.0], [30.0]]]), (2, 2), (3, 2))
     np.testing.assert_allclose(resized.reshape(3, 2), [[0, 10], [10, 20], [20, 30]])
@@ -100,20 +64,6 @@ def test_learned_positions(prefix_tokens):
         np.testing.assert_allclose(difference[:2], layer.prefix, atol=1e-6)
     assert layer.count_params() == (H + W) * D // 2 + prefix_tokens * D
     assert all(0.005 < np.std(weight) < 0.04 for weight in layer.weights)
-
-
-@pytest.mark.parametrize("prefix_tokens", [0, 2])
-def test_sines_and_cosines_equal_big_vision(prefix_tokens):
-    layer = SinCosPositions((H, W), prefix_tokens)
-    difference = added(layer, prefix_tokens)
-    assert not layer.weights and not difference[:prefix_tokens].any()
-    frequencies = [1 / 10_000 ** (i / (D // 4 - 1)) for i in range(D // 4)]
-    for number, (y, x) in enumerate(np.ndindex(H, W)):
-        waves = [f(place * k) for place in (x, y) for f in (np.sin, np.cos) for k in frequencies]
-        np.testing.assert_allclose(difference[prefix_tokens + number], waves, atol=1e-6)
-    narrow = SinCosPositions((1, 2))
-    narrow.build((None, 2, 4))
-    np.testing.assert_allclose(narrow.table[0], [[0, 1, 0, 1], [np.sin(1), np.cos(1), 0, 1]], atol=1e-6)
 
 
 GRID_LAYERS = {

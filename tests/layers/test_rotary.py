@@ -30,14 +30,6 @@ def test_pairs_of_channels_are_complex_numbers_that_turn(coordinates, rows, colu
             np.testing.assert_allclose(expected[:, :, token], numbers[:, :, token] * np.exp(1j * angles), atol=1e-5)
 
 
-def test_products_depend_on_distances():
-    layer = RotaryPositions((4, 5), theta=10.0, coordinates="indices")
-    query, key = np.random.default_rng(1).normal(size=(2, 1, 1, 1, 8)).astype("float32")
-    queries, keys = (np.asarray(layer(np.tile(x, (1, 1, 20, 1))))[0, 0].reshape(4, 5, 8) for x in (query, key))
-    products = np.einsum("ijd,kld->ijkl", queries, keys)
-    np.testing.assert_allclose(products[:3, 1:, :3, 1:], products[1:, :4, 1:, :4], atol=1e-4)
-
-
 @pytest.mark.parametrize("read", [1, 5, np.array([[7, 0, 3], [1, 2, 6]])])
 def test_tokens_that_are_read(read):
     layer = RotaryPositions((2, 3), prefix_tokens=2)

@@ -137,10 +137,3 @@ def test_exports(trained_toy, tmp_path, channels):
             assert (
                 description.signatures["classify"].inputs[0].shape == (1, 16, 16, 1) and description.mediapipe_problem
             )
-
-
-def test_masks_and_equal_channels(toy):
-    """A mask is black and white, as Pillow's mode "1"; equal channels are reduced to any number."""
-    mask = np.random.default_rng(0).integers(0, 2, (16, 16)).astype(bool)
-    np.testing.assert_allclose(toy(channels=1).preprocess(mask)[0, :, :, 0], np.where(mask, 1, -1), atol=1e-6)
-    assert toy(channels=4).preprocessing.of_channels(3).mean == (0.5, 0.5, 0.5)

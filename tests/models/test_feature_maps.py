@@ -21,14 +21,6 @@ def test_numbers_of_timm(tmp_path):
     np.testing.assert_allclose([first, last], io["maps"], atol=1e-4)
 
 
-@pytest.mark.parametrize("changes", [{"position_placement": "every_layer"}, {"pooling": "gap", "depth": 3}])
-def test_last_normalized_map_is_the_output_of_the_encoder(trained_toy, images, changes):
-    model = trained_toy(**changes)
-    (found,) = model.feature_maps(images, blocks=[model.config.depth], normalized=True)
-    tokens = model.encode(model.embed(images))[:, model.prefix_tokens :]
-    np.testing.assert_allclose(found, np.reshape(tokens, (3, 4, 4, 12)), atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "changes",
     [

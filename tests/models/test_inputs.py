@@ -79,13 +79,6 @@ def test_a_functional_model_shares_layers_and_weights(name, tmp_path):
     assert "head" in names and clone.outputs[0].shape == (None, 5)
 
 
-def test_a_functional_model_with_positions_in_every_block(trained_toy, images):
-    model = trained_toy(position_placement="every_layer")
-    functional = model.as_functional()
-    assert {id(weight) for weight in functional.weights} == {id(weight) for weight in model.weights}
-    np.testing.assert_allclose(functional(images), model(images), atol=1e-6)
-
-
 @pytest.mark.parametrize("name", ["ViT", "AxialResNet"])
 def test_images_of_another_size(name):
     model = BUILDS[name](num_classes=0)
@@ -202,11 +195,3 @@ def test_tools_that_replace_fit_after_the_import_are_called(toy, images, monkeyp
     monkeypatch.setattr(kind, "fit", lambda self, *args, **kwargs: calls.append(self) or fit(self, *args, **kwargs))
     model.fit(images, np.zeros((3, 5)), verbose=0)
     assert calls == [model]
-
-
-def test_fit_on_torch_raises(toy, images, monkeypatch):
-    model = toy(depth=1)
-    model.compile("sgd", "mse")
-    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    with pytest.raises(ValueError, match="KERAS_BACKEND"):
-        model.fit(images, np.zeros((3, 5)))

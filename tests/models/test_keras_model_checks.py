@@ -27,8 +27,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.parametrize("name", MODELS)]
 
 @functools.cache
 def build(name, num_classes=5, dtype="float32"):
-    """A model with random weights everywhere."""
+    """A model with random weights everywhere, the same in every dtype."""
     kind, options = MODELS[name]
+    keras.utils.set_random_seed(0)
     return randomize(kind(**options, num_classes=num_classes, dtype=dtype, name="mine"))
 
 
@@ -60,8 +61,8 @@ def test_saved_files(name, num_classes, dtype, tmp_path):
     assert_same(other, model)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_mixed_precision_and_gradients(name, policy):
+def test_mixed_precision_and_gradients(name):
+    policy = "mixed_float16"  # mixed_bfloat16: test_saved_files
     model, features, expected = build(name, dtype=policy), build(name, 0, policy), np.asarray(build(name)(IMAGES))
     logits = model(IMAGES)
     assert logits.dtype == "float32" and features(IMAGES).dtype == features.compute_dtype == policy[len("mixed_") :]

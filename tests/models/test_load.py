@@ -205,20 +205,3 @@ def test_h5_weights_of_another_model_raise(toy, tmp_path):
         toy(**{"depth": 1, **options}).save_weights(tmp_path / "own.weights.h5")
         with pytest.raises(ValueError, match=r"The file has \d+ arrays, the model \d+"):
             keras_vit.load(tmp_path / "own.weights.h5", image_size=16, **SHAPE)
-
-
-def test_the_folder_of_a_run(trained_toy, images, tmp_path):
-    model = trained_toy(num_classes=4)
-    model.save(tmp_path / "model.keras")
-    (tmp_path / "recipe.json").write_text("{}")
-    np.testing.assert_allclose(keras_vit.load(tmp_path)(images), model(images), atol=1e-6)
-    assert keras_vit.load(str(tmp_path), num_classes=7).num_classes == 7
-
-
-def test_axial_resnets(images, tmp_path):
-    model, file = keras_vit.AxialResNet(image_size=16, num_classes=3, **SMALL), tmp_path / "axial.keras"
-    model.save(file)
-    np.testing.assert_allclose(keras_vit.load(file)(images), model(images), atol=1e-6)
-    assert keras_vit.load(file, num_classes=5).num_classes == 5
-    with pytest.raises(ValueError, match=r"\(16, 16\) pixels"):
-        keras_vit.load(file, image_size=64)

@@ -22,22 +22,6 @@ def test_logits_equal_those_of_big_vision(tmp_path):
     np.testing.assert_allclose(large(io["larger"]), io["logits_large"], atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"pooling": "gap", "register_tokens": 2},
-        {"position_embedding": "learned_2d"},
-        {"position_embedding": "relative"},
-    ],
-)
-def test_enlarged_patches_of_constant_color_have_the_same_logits(trained_toy, changes):
-    model = trained_toy(**changes)
-    colors = np.random.default_rng(0).uniform(-1, 1, (2, 4, 4, 3)).astype("float32")
-    small, large = (np.repeat(np.repeat(colors, side, axis=1), side, axis=2) for side in (4, 8))
-    np.testing.assert_allclose(model.with_patch_size(8, image_size=32)(large), model(small), atol=1e-4)
-    np.testing.assert_array_equal(model.with_patch_size(4)(small), model(small))
-
-
 def test_everything_else_is_kept(trained_toy, tmp_path):
     model = trained_toy(class_names=list("abcde"), preprocessing="imagenet", register_tokens=1, stochastic_depth=0.1)
     assert model.with_patch_size(4).config == model.config

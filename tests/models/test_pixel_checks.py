@@ -72,9 +72,7 @@ def test_unscaled_pixels_are_refused(model, entry):
 
 
 def test_a_model_of_pixels_takes_them(toy):
-    assert np.isfinite(
-        compiled(toy(preprocessing="pixels")).fit(dataset(PIXELS), shuffle=False, verbose=0).history["loss"]
-    ).all()
+    assert np.isfinite(compiled(toy(preprocessing="pixels")).test_on_batch(PIXELS, LABELS))
 
 
 def test_two_replicas(toy, logical_cpus):

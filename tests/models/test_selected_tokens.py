@@ -13,9 +13,7 @@ CASES = {
     "plain": ({}, False),
     "distillation": ({"distillation": True}, True),
     "registers, LayerScale": ({"register_tokens": 2, "layer_scale": 0.3, "representation_size": 7}, None),
-    "QK-norm, norm after pooling": ({"qk_norm": True, "norm_after_pooling": True}, True),
     "positions in every layer": ({"position_placement": "every_layer", "remat": "block"}, False),
-    "recomputed attention": ({"remat": "attention"}, None),
     "recomputed MLP": ({"remat": "mlp"}, None),
     "rotary positions": ({"position_embedding": "rotary", "register_tokens": 2}, True),
     "relative positions, all tokens computed": ({"position_embedding": "relative"}, None),
@@ -103,9 +101,3 @@ def test_the_last_block_computes_the_tokens_that_are_read(toy, images, changes, 
     lengths.clear()
     model.attention_maps(images)
     assert lengths == [tokens, tokens]
-
-
-def test_kernels_quantized_by_keras(trained_toy, images):
-    model = trained_toy()
-    model.encoder.blocks[-1].attention.qkv.quantize("int8")
-    np.testing.assert_allclose(model(images), full(model, images), atol=1e-6)

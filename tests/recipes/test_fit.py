@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import weakref
 from dataclasses import replace
 
 import keras
@@ -87,25 +86,6 @@ def test_two_replicas_of_an_autoencoder_equal_one_device(autoencoder, logical_cp
 
 
 @pytest.mark.slow
-def test_trainings_release_their_models_and_depend_on_the_seed_alone(masked):
-    """TensorFlow's registry of gradients would keep models, and their optimizers and data, for ever."""
-    models, results, registered = [], [], []
-    for seed in (1, 1, 2):
-        model, _ = fit.pretrain(replace(masked, run=replace(masked.run, seed=seed), total_steps=2))
-        models.append(weakref.ref(model))
-        results.append(model.get_weights())
-        del model
-        gc.collect()
-        registered.append(len(ops.gradient_registry._registry))
-    assert [model() for model in models] == [None] * 3
-    assert registered == registered[:1] * 3
-    first, again, other = results
-    for one, same in zip(first, again):
-        np.testing.assert_allclose(one, same, atol=1e-6)
-    assert any(not np.allclose(one, different) for one, different in zip(first, other))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     ["supervised", *(pytest.param(kind, marks=pytest.mark.extended) for kind in ("autoencoder", "distillation"))],
@@ -145,17 +125,6 @@ def test_class_names_are_checked_before_the_training(supervised, monkeypatch):
     monkeypatch.setattr(fit.loop, "fit", lambda *_: pytest.fail("trained first"))
     with pytest.raises(ValueError, match=r"Received: .two.*lines"):
         fit.train(supervised)
-
-
-@pytest.mark.slow
-def test_callback_can_stop_a_run(masked):
-    class Enough(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            self.model.stop_training = epoch == 1
-
-    run = replace(masked.run, epoch_steps=2, steps_per_execution=2)
-    model, history = fit.pretrain(replace(masked, run=run, total_steps=9), [Enough()])
-    assert len(history["loss"]) == 2 and model.optimizer.iterations == 4
 
 
 @pytest.mark.slow

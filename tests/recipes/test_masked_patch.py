@@ -16,7 +16,7 @@ from keras_vit.recipes.masked_patch import (
     quantize,
     reconstruct,
 )
-from keras_vit.recipes.recipe import Data, MaskedPatch, Run
+from keras_vit.recipes.recipe import MaskedPatch, Run
 
 
 def test_quantize_to_bins_of_32_levels():
@@ -102,15 +102,6 @@ def pixels():
 def batches(pixels):
     dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(6))).repeat()
     return lambda target="mean_color": masked_patch_batches(dataset, 4, replace(RECIPE, target=target))
-
-
-@pytest.mark.slow
-def test_pixels_are_scaled_by_the_recipe(pixels):
-    data = Data(mean=(0.5, 0.25, 0.0), std=(1.0, 0.5, 0.25))
-    dataset = tf.data.Dataset.from_tensors((pixels, np.zeros(6)))
-    inputs, _ = next(masked_patch_batches(dataset, 4, replace(RECIPE, data=data)).as_numpy_iterator())
-    expected = (pixels / 255 - np.array(data.mean)) / np.array(data.std)
-    np.testing.assert_allclose(inputs["images"], expected, atol=1e-5)
 
 
 def test_corrupt_masks_replaces_or_keeps_embeddings(trained_toy):

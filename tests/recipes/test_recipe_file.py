@@ -28,7 +28,6 @@ from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors, check_al
 from keras_vit.recipes.recipe_file import read_recipe, write_recipe
 from keras_vit.recipes.recipe_values import RANGES, check_sections, deferred_checks
 from keras_vit.recipes.remote_files import write_file
-from keras_vit_cli.main import main
 
 # Numbers for which any finite value has a meaning, or that are checked together with others.
 ANY = {"data.mean", "optimizer.staircase", "head_bias", "total_steps"}
@@ -152,15 +151,6 @@ def test_message_of_an_error():
     assert str(error) == expected.format("a.b=1", "c=(0.5,)", "a.b=0", "c=()", "d='x'")
     assert error.text(lambda field, _: f"<{field}>") == expected.format("<a.b>", "<c>", "<a.b>", "<c>", "<d>")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-
-
-@pytest.mark.parametrize("command,prefix", [("train", "--optimizer"), ("sweep", "--recipe.optimizer")])
-@pytest.mark.parametrize("option", ["learning-rate=-1", "ema-momentum=nan"])
-def test_invalid_options(command, prefix, option, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main([command, "digits-finetune", f"{prefix}.{option}"]) == 1
-    assert f"Received: {prefix}.{option.replace('=', ' ')}." in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 def test_every_number_has_a_range():

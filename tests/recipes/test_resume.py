@@ -1,13 +1,12 @@
 """An interrupted and resumed run ends with the same weights, bit for bit, as an uninterrupted one."""
 
-import json
 import os
 import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from checkpointed_training import assert_variables, at, everything, steps
+from checkpointed_training import assert_variables, at, everything
 
 from keras_vit.recipes import fit
 from keras_vit.recipes.checkpoints.checkpoints import TERMINATED
@@ -26,27 +25,6 @@ def folder(tmp_path):
 
 def in_folder(recipe, folder, **run):
     return replace(recipe, run=replace(recipe.run, folder=str(folder), **run))
-
-
-@pytest.mark.extended
-def test_pre_training_after_a_power_failure(autoencoder, folder):
-    """Of a masked autoencoder, in the second epoch of the data; masked patches are those of test_processes.py."""
-    optimizer = Optimizer("adamw", 3e-3, warmup_steps=2, weight_decay=0.1, ema_momentum=0.9)
-    data = replace(autoencoder.data, train_split="train[:96]", crop="inception", min_crop_area=0.5)  # 6 steps
-    run = replace(autoencoder.run, steps_per_execution=2, checkpoint_steps=4)
-    recipe = replace(autoencoder, data=data, optimizer=optimizer, run=run, total_steps=12)
-    whole, _ = fit.pretrain(in_folder(recipe, folder))
-    assert steps(folder) == [12, 8, 4]
-    for file in folder.glob("step-12.*"):  # as if the power had failed before that
-        file.unlink()
-    assert json.loads((folder / "recipe.json").read_text())["total_steps"] == 12
-    model, history = fit.pretrain(in_folder(recipe, folder, resume=True))
-    assert_variables(model, everything(whole))
-    assert len(history["loss"]) == 1 and steps(folder) == [12, 8, 4]
-    loaded = load_self_supervised(read_recipe(folder / "recipe.json"), folder)
-    assert type(loaded) is type(model)
-    for ours, theirs in zip(model.weights, loaded.weights, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.extended

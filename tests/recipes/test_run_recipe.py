@@ -1,7 +1,6 @@
 """A recipe from start to end: what it writes, in which order, and what another call of it does."""
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +8,6 @@ import pytest
 
 import keras_vit
 from keras_vit.recipes import run_recipe
-from keras_vit.recipes.configs import digits
-from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder
-from keras_vit.recipes.run_recipe import run_card
 from keras_vit.recipes.training.model import compile_for_evaluation
 
 FILES = {"recipe.json", "run.json", "log.csv", "model.keras", "model_card.md", "metrics.json"}
@@ -112,18 +108,3 @@ def test_skipped_steps_and_accuracies_by_chance_are_reported(trained, folder, mo
     (folder / "log.csv").write_text("epoch,step,nonfinite_steps\n0,2,1\n1,4,2\n")
     settings["history"] = {}
     assert run_recipe.run(recipe)["nonfinite_steps"] == 2
-
-
-def test_card_of_a_run(toy):
-    tuning = replace(digits.FINE_TUNE, weights="B_16.npz")
-    card = run_card(toy(num_classes=10), tuning, {"top1": 0.5})
-    recipe = json.loads(re.search("```json\n(.*?)```", card, re.DOTALL)[1])
-    assert recipe["architecture"] == {"dropout": 0.0, "stochastic_depth": 0.0, "patch_dropout": 0.0}  # of B_16.npz
-    assert recipe["data"]["dataset"] == "digits" and recipe["total_steps"] == tuning.total_steps
-    assert "`digits`, split `train`" in card and "split `test`" in card and "`B_16.npz`" in card
-    history = {"top1": 0.25, "learning_rate": 0.0, "images_per_second": 70.0, "nonfinite_steps": 0.0, "overflows": 2.0}
-    masked = run_card(toy(), digits.MASKED_PATCH, {"loss": 2.0, **history})
-    assert "|---|---|\n| loss | 2 |\n| color top-1 | 0.25 |\n| overflows | 2 |\n\n" in masked
-    assert '"variant": "Ti/2"' in masked
-    assert "masked autoencoder" in run_card(toy(), MaskedAutoencoder(), {"loss": 0.5})
-    assert "`big.keras`" in run_card(toy(num_classes=10), Distillation(teacher="big.keras"), {"top1": 0.5})

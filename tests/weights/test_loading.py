@@ -109,16 +109,6 @@ def test_skip_blocks(golden, tmp_path):
     np.testing.assert_array_equal(shallow.head.kernel, whole.head.kernel)
 
 
-@pytest.mark.parametrize("golden", ["big_vision_bit_v1", "vit_jax_hybrid_r50like"])
-def test_skip_backbone(golden, tmp_path):
-    whole = keras_vit.load(golden_file(tmp_path, golden))
-    model = whole.from_config(whole.get_config())
-    load_weights(model, golden_file(tmp_path, golden), skip=("backbone",))
-    np.testing.assert_array_equal(model.head.kernel, whole.head.kernel)
-    loaded, expected = (named_weights(x)["backbone/root/conv_root/kernel"].numpy() for x in (model, whole))
-    assert not np.array_equal(loaded, expected)
-
-
 def test_unknown_parts_raise(token_file):
     model = build()
     for skip in ("haed", ("head", "encoder/block_2"), ("encoder/",), "", "norm"):

@@ -1,36 +1,14 @@
 import re
-from dataclasses import replace
 
 import pytest
 
 import keras_vit
-from keras_vit.recipes.configs.digits import FINE_TUNE, MASKED_PATCH
+from keras_vit.recipes.configs.digits import FINE_TUNE
 from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch import MaskedPatchModel
-from keras_vit.recipes.recipe import Architecture
 from keras_vit.recipes.recipe_file import write_recipe
-from keras_vit.recipes.run_recipe import run as run_recipe
 from keras_vit_cli.inspect.model import open_model
 
 pytestmark = pytest.mark.slow
-
-
-def test_a_masked_patch_run_is_read_from_its_checkpoint(data_dir, tmp_path):
-    recipe = replace(
-        MASKED_PATCH,
-        architecture=Architecture("Ti/2", depth=1, width=12, mlp_dim=24, num_heads=3),
-        data=replace(
-            MASKED_PATCH.data, data_dir=data_dir, batch_size=8, train_split="train[:16]", test_split="test[:16]"
-        ),
-        run=replace(MASKED_PATCH.run, folder=str(tmp_path / "run"), steps_per_execution=1),
-        optimizer=replace(MASKED_PATCH.optimizer, warmup_steps=1),
-        total_steps=2,
-    )
-    run_recipe(recipe)
-    before = sorted(path.name for path in (tmp_path / "run").iterdir())
-    inspected = open_model(str(tmp_path / "run"))
-    assert isinstance(inspected.masked_model, MaskedPatchModel) and inspected.recipe == recipe
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
 
 
 def test_a_file_of_a_masked_autoencoder_specifies_pixels_and_targets(trained_toy, tmp_path):

@@ -65,17 +65,13 @@ def test_report_of_a_classifier(run, trained_toy, folder, tmp_path):
 @pytest.mark.parametrize(
     "changes,omitted,prefix",
     [
-        ({"pooling": "map", "class_token": True}, (), ["class token"]),
-        ({"pooling": "none"}, (), ["class token"]),
         ({"axial": True, "pooling": "gap"}, (), []),
-        ({"projection": True}, (), ["class token"]),
-        ({"distillation": True}, (), ["class token", "distillation token"]),
         ({"num_classes": 0, "position_embedding": "relative"}, (POSITIONS,), ["class token"]),
         ({"image_size": 32, "patch_size": 16, "resnet_stages": (1,)}, (FILTERS,), ["class token"]),
         (
-            {"prefix_positions": False, "register_tokens": 1, "position_placement": "stem"},
+            {"prefix_positions": False, "register_tokens": 1, "distillation": True},
             (),
-            ["class token", "register 1"],
+            ["class token", "distillation token", "register 1"],
         ),
     ],
 )
@@ -105,7 +101,6 @@ def test_one_image_has_no_neighbors(run, trained_toy, folder):
 @pytest.mark.parametrize(
     "kind,arguments,title,caption",
     [
-        (MaskedPatchModel, ("mean_color",), "Masked-patch reconstructions", "corrupted"),
         (MaskedPatchModel, ("pixels",), "Masked-patch reconstructions", "corrupted"),
         (MaskedAutoencoderModel, (1, 8, 2), "Masked-autoencoder reconstructions", "visible to the encoder"),
     ],

@@ -13,7 +13,6 @@ from keras_vit.export import FORMATS, read_description, write_tflite
 from keras_vit.export.audit import audit
 from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph, run_tflite
-from keras_vit.export.tflite.graph_rewrite import available_signatures
 from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow
@@ -62,28 +61,6 @@ def test_images_of_a_batch_have_the_outputs_of_single_images(artifacts, classifi
         np.testing.assert_allclose(found, single, atol=1e-6 if "float" in name else 1 / 128)
         assert len(milliseconds) == 5
     assert names == FORMATS or not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    "build",
-    [
-        BIT,
-        functools.partial(keras_vit.VisionTransformer, **SMALL, pooling="map", position_embedding="relative"),
-        functools.partial(keras_vit.VisionTransformer, **SMALL, distillation=True, qk_norm=True),
-    ],
-)
-def test_batches_of_every_signature(floats, build):
-    model = build()
-    signatures = available_signatures(model)
-    inputs, outputs, _ = floats(model, *signatures, batch_size=2)
-    outputs = dict(zip(signatures, outputs))
-    np.testing.assert_allclose(outputs["classify"], tf.nn.softmax(model(inputs)), atol=1e-5)
-    np.testing.assert_allclose(outputs["embed"], model.features(inputs), atol=1e-4)
-    if "attention" in signatures:
-        share = 1 if model.config.pooling == "map" else 0
-        expected = rollout(model.attention_maps(inputs), model.prefix_tokens, share)
-        np.testing.assert_allclose(outputs["attention"], np.reshape(expected, (2, 4, 4)), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from pixel_models import CLASSES, SIZE, converted
 
 from keras_vit.export.tflite.flatbuffer import unpack_model
 from keras_vit.export.tflite.metadata import Description, read_description, with_metadata
-from keras_vit.export.tflite.metadata_schema import decode_metadata
 
 pytestmark = pytest.mark.slow
 
@@ -121,15 +120,6 @@ def test_mediapipe(unannotated, path):
         assert printed in next(line for line in str(found).splitlines() if line.startswith("  MediaPipe"))
         if first != "attention":
             assert found.mediapipe_problem is None if problem is None else problem in found.mediapipe_problem
-
-
-def test_stats_of_input_and_output(unannotated):
-    content = with_metadata(unannotated["float32"], replace(ABOUT, mean=127.5, std=127.5))
-    model = unpack_model(content)
-    (entry,) = [entry for entry in model.metadata if entry.name == b"TFLITE_METADATA"]
-    (subgraph,) = decode_metadata(model.buffers[entry.buffer].data.tobytes())["subgraph_metadata"]
-    assert subgraph["input_tensor_metadata"][0]["stats"] == {"min": [-1.0], "max": [1.0]}
-    assert subgraph["output_tensor_metadata"][0]["stats"] == {"min": [0.0], "max": [1.0]}
 
 
 def test_metadata_is_replaced_and_that_of_the_converter_unchanged(unannotated):

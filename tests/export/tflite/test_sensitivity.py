@@ -1,13 +1,10 @@
 """Parts of a model: their sensitivity to quantization, and keeping them in float."""
 
-import re
-
 import numpy as np
 import pytest
 
 from keras_vit.export import write_tflite
 from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.tflite.quantize import all_but, operations_of, part_names
 from keras_vit.export.tflite.sensitivity import Sensitivity, analyze_sensitivity, propose, sensitivity_table
 
 pytestmark = pytest.mark.slow
@@ -56,23 +53,6 @@ def test_invalid_arguments(toy, images):
     model.head.bias.assign([np.nan] * 5)
     with pytest.raises(FloatingPointError, match="2 of 2 images"):
         analyze_sensitivity(model, "int16x8", images[:20], images[:2])
-
-
-@pytest.mark.parametrize("part", ["block_1/mlp", "head", "all else"])
-def test_each_operation_is_of_a_part_or_of_the_others(toy, part):
-    model = toy(depth=2)
-    names = ["block_0/mlp/hidden", "block_1/mlp/out", "block_1/attention/MatMul", "head/MatMul", "sub"]
-    (own,), (others,) = operations_of(model, [part]), all_but(model, part)
-    belongs = [bool(re.match(own, name)) for name in names]
-    assert belongs == [not re.match(others, name) for name in names] and sum(belongs) == 1
-
-
-def test_part_names(toy):
-    model, names = toy(depth=1), ["block_0/attention", "block_0/mlp", "head", "all else"]
-    assert part_names(model) == names and part_names(toy(depth=1, num_classes=0)) == [*names[:2], "all else"]
-    for unknown, message in ((["head", "block_9/mlp"], "Received: block_9/mlp$"), ("head", "keep_float=.'head'.")):
-        with pytest.raises(ValueError, match=message):
-            operations_of(model, unknown)
 
 
 def test_kept_parts_are_in_float(classifier, images, tmp_path):

@@ -1,6 +1,5 @@
 """Training and evaluation batches of scikit-learn's digits: order, randomness, hosts, replicas and services."""
 
-import re
 from dataclasses import replace
 
 import keras
@@ -196,11 +195,3 @@ def test_a_service_prepares_every_image_once_an_epoch(data, dataset):
     assert sorted(map(bytes, local)) == sorted(map(bytes, images))
     assert labels.shape == (250, 10)
     del worker, dispatcher
-
-
-@pytest.mark.parametrize("split", ["dev", "train[:0]"])
-def test_unknown_and_empty_splits_raise(data, dataset, split):
-    with pytest.raises(ValueError, match=re.escape(f"'{split}'")):
-        evaluation_batches(data, dataset, split)
-    with pytest.raises(ValueError, match=re.escape(f"'{split}'")):
-        training_pixels(replace(data, train_split=split), dataset, 0)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from images_on_disk import image_names, int64_feature, jpeg, labels_of, write_record, write_records
 
-from keras_vit.recipes.data import decoded_images, open_dataset, training_batches
+from keras_vit.recipes.data import decoded_images, open_dataset
 from keras_vit.recipes.data.tfrecords import check_numbers
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.recipe import Data
@@ -54,27 +54,6 @@ def test_missing_files_names_and_features_raise(tmp_path):
         write_records(tmp_path, keys, **options)
         with pytest.raises(ValueError, match=words):
             open_dataset(data)
-
-
-@pytest.mark.slow
-def test_unnamed_labels_are_found_in_any_file_and_while_reading(tmp_path, monkeypatch):
-    (tmp_path / "labels.txt").write_text("a\nb\n")
-    for shard in range(9):  # sorted by class, and counted from 1
-        with tf.io.TFRecordWriter(f"{tmp_path}/train-{shard:05}-of-00009") as writer:
-            write_record(writer, KEYS, int64_feature(1 + shard // 8))
-    data = Data(dataset=f"tfrecord:{tmp_path}", image_size=8, batch_size=3, shuffle_images=9)
-    with pytest.raises(ValueError, match="train-00008-of-00009 has the label 2, .* 2 classes"):
-        open_dataset(data)
-    monkeypatch.setattr("keras_vit.recipes.data.tfrecords.CHECKED_FILES", 1)
-    dataset = open_dataset(data)
-    assert labels_of(dataset, "train[:8]") == [1] * 8
-    for read in (
-        lambda: labels_of(dataset, "train"),
-        lambda: list(decoded_images(dataset, "train", 3, max_corrupt=1.0)),
-        lambda: list(training_batches(data, dataset, 0).take(3)),
-    ):
-        with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="-00008-of-00009 image 0.*label.*2"):
-            read()
 
 
 def test_other_labels_and_compressed_files_raise(tmp_path):

@@ -1,5 +1,4 @@
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -47,17 +46,3 @@ def test_model_on_a_tpu_host_is_not_compiled_for_the_tpu(model, digits, monkeypa
     monkeypatch.setattr(keras.Model, "predict_on_batch", predict_on_batch)
     evaluate_classifier(model, digits, "test[:45]", batch_size=20)
     assert compiled == [False] * 3
-
-
-def test_several_correct_classes(model, digits, monkeypatch):
-    """Multi-hot labels, as those of imagenet2012_real."""
-    random = np.random.default_rng(0)
-    images = [random.integers(0, 256, (8, 8, 3), dtype="uint8") for _ in range(30)]
-    labels = (random.random((30, 10)) < 0.2).astype("float32")
-    batches = [(images[:20], labels[:20]), (images[20:], labels[20:])]
-    monkeypatch.setattr("keras_vit.recipes.evaluation.classification.decoded_images", lambda *_: iter(batches))
-    summary = evaluate_classifier(model, digits).summary
-    counted = labels.any(axis=1)
-    predicted = np.argmax(model(model.preprocess(images)), axis=1)
-    assert summary["images"] == 30 > summary["counted"] == counted.sum()
-    assert summary["top1"] == pytest.approx(np.mean(labels[counted, predicted[counted]]))

@@ -1,6 +1,4 @@
-import pytest
-
-from keras_vit.recipes.preflight.live_tensors import layer_name, peak_live_tensors
+from keras_vit.recipes.preflight.live_tensors import peak_live_tensors
 
 # At `c` the tensors of two layers are live. `b` is padded to tiles of (8, 128), `c` is in the small fast memory, and
 # the donated result is not a temporary.
@@ -58,20 +56,3 @@ def test_peak_of_loops_and_instructions_with_several_results():
     peak, layers = peak_live_tensors(LOOP)
     assert layers == [("vit/encoder/b/mlp", 8192.0), ("vit/a", 4096.0), ("vit/b", 4096.0)]
     assert peak == 16384
-
-
-CALL = "while/body/closed_call"
-
-
-@pytest.mark.parametrize(
-    "name,layer",
-    [
-        ("gradient_tape/vit_1/encoder_1/block_11_1/mlp_1/dense_1/MatMul", "vit/encoder/block_11/mlp"),
-        ("compile_loss/softmax/Sum", "compile_loss/softmax"),
-        ("Cast", "Cast"),
-        (f"jit(step)/{CALL}/transpose(jvp(encoder))/block_3/mlp/dense/dot_general", "encoder/block_3/mlp"),
-        ("jit(train_step)/jit(_where)/select_n", ""),
-    ],
-)
-def test_layer_name(name, layer):
-    assert layer_name(name) == layer

@@ -8,9 +8,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 from scenes import encoded, opened, scene
 
-from keras_vit.decoding import decode
 from keras_vit.recipes.prepare.outcomes import STORED, UNREADABLE, examine, fingerprint
-from keras_vit.rgb import as_rgb
 
 
 @pytest.fixture
@@ -24,19 +22,6 @@ def outcome_of(tmp_path):
         return outcome, result["image"] if outcome == STORED else result[0]
 
     return examined
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "I;16", "LA"])
-def test_all_modes_are_stored(mode, outcome_of):
-    gray = np.asarray(scene(0).convert("L"))
-    image = Image.fromarray(gray.astype("uint16") * 257) if mode == "I;16" else scene(0).convert(mode)
-    content = encoded(image, "JPEG" if mode == "CMYK" else "PNG")
-    assert outcome_of(content) == (STORED, content)
-    if mode != "LA":
-        outcome, stored = outcome_of(encoded(image, "TIFF"))
-        expected = image if mode == "I;16" else image.convert("RGB")
-        assert outcome == STORED and opened(stored).format == "PNG"
-        np.testing.assert_array_equal(np.asarray(opened(stored)), np.asarray(expected))
 
 
 @pytest.mark.parametrize("mode,dtype,max_value", [("I", "int32", 65535), ("I;16B", ">u2", 65535), ("F", "float32", 1)])
@@ -56,7 +41,7 @@ def test_more_than_8_bits_become_16_and_floats_are_unreadable(mode, dtype, max_v
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF"])
-@pytest.mark.parametrize("orientation", [1, 2, 3, 4, 5, 6, 7, 8])
+@pytest.mark.parametrize("orientation", [1, 5, 6])
 def test_images_are_turned_upright(kind, orientation, outcome_of):
     """The stored image equals Pillow's own exif_transpose, and its hash that of the upright image."""
     exif = Image.Exif()
@@ -83,27 +68,3 @@ def test_files_that_would_block_are_unreadable(tmp_path):
 def test_damaged_exif_does_not_make_an_image_unreadable(outcome_of):
     content = encoded(scene(0), "JPEG", exif=b"Exif\x00\x00II*\x00\xff\xff\xff\xff")
     assert outcome_of(content) == (STORED, content)
-
-
-def animation(kind, frame=(80, 64), canvas=(80, 64)):
-    """A file of two frames, the first smaller than the canvas where sizes differ; transparent pixels in a GIF file."""
-    images = [scene(seed, frame) for seed in (0, 1)]
-    if kind == "WEBP":
-        return encoded(images[0], kind, save_all=True, append_images=images[1:], lossless=True)
-    images = [image.quantize(16) for image in images]
-    content = encoded(images[0], kind, save_all=True, append_images=images[1:], transparency=3, optimize=False)
-    return content[:6] + b"".join(side.to_bytes(2, "little") for side in canvas) + content[10:]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [animation("GIF"), animation("GIF", (60, 40)), animation("WEBP"), encoded(scene(0), "WEBP", lossless=True)],
-    ids=["transparent GIF", "small first frame", "animated WebP", "WebP"],
-)
-def test_stored_pixels_are_those_of_classify(content, outcome_of, tmp_path):
-    outcome, stored = outcome_of(content)
-    assert outcome == STORED
-    np.testing.assert_array_equal(decode(tf.constant(stored)), as_rgb(tmp_path / "cat" / "1"))
-    if content[:3] == b"GIF":
-        alpha = np.asarray(opened(content).convert("RGBA"))[..., 3]
-        assert (alpha == 0).any() and not as_rgb(tmp_path / "cat" / "1")[alpha == 0].any()

@@ -12,13 +12,11 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
-from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.training.logs import CsvLog, Progress, ProgressBar
 from keras_vit.recipes.training.loop import training_callbacks
 from keras_vit.recipes.training.optimizers import build_optimizer
-from keras_vit.recipes.training.tensorboard import reconstructions, rollouts
 
 BATCH = 4
 
@@ -218,21 +216,6 @@ def test_tensorboard_reconstructions_do_not_change_training(masked_patch, toy, t
     np.testing.assert_allclose([scalars[2, "loss"], scalars[4, "loss"]], [float(r["loss"]) for r in table], rtol=1e-6)
 
 
-def test_reconstructions_are_side_by_side(masked_patch, toy):
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 12, 12, 3)).astype("float32")
-    for target in ("mean_color", "downsampled_color", "pixels"):
-        # 4 x 4 colors of a patch of 6 x 6 pixels: they do not divide it.
-        model = MaskedPatchModel(toy(image_size=12, patch_size=6, depth=1, num_classes=0), target)
-        name, drawn = reconstructions(model, pixels, replace(masked_patch, target=target))
-        assert name == "reconstructions" and drawn.shape == (3, 12, 36, 3) and drawn.dtype == "uint8"
-    # For target "pixels", the right third is the image itself.
-    np.testing.assert_allclose(drawn[:, :, 24:], pixels, atol=1)
-    model = MaskedAutoencoderModel(toy(image_size=12, patch_size=3, depth=1, num_classes=0), 1, 8, 2)
-    _, drawn = reconstructions(model, pixels, MaskedAutoencoder())
-    np.testing.assert_array_equal(drawn[:, :, 24:], pixels)
-    assert (drawn[:, :, :12] == 128).all(axis=-1).mean() == 0.75
-
-
 @pytest.mark.slow
 def test_tensorboard_shows_attention_of_classifiers(masked_patch, toy, trained_toy, tmp_path):
     recipe = Supervised(data=masked_patch.data, run=masked_patch.run, total_steps=2)
@@ -248,15 +231,6 @@ def test_tensorboard_shows_attention_of_classifiers(masked_patch, toy, trained_t
     assert logging_callbacks(recipe, axial, dataset, 2)[-1].draw_images is None
     unvalidated = replace(recipe, data=replace(recipe.data, validation_split=None))
     assert logging_callbacks(unvalidated, model, dataset, 2)[-1].draw_images()[1].shape == (8, 8, 16, 3)
-
-
-def test_rollout_uses_the_pixel_range_of_the_model(masked_patch, trained_toy):
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3)).astype("float32")
-    model = trained_toy()
-    _, drawn = rollouts(model, pixels, masked_patch.data)
-    np.testing.assert_array_equal(drawn[:, :, :16], pixels)
-    _, moved = rollouts(model, pixels, replace(masked_patch.data, mean=(0.3,) * 3))
-    assert np.any(moved[:, :, 16:] != drawn[:, :, 16:])  # the model sees pixels in its own range
 
 
 @pytest.mark.parametrize("folder,chief", [(None, True), ("run", False)])

@@ -135,18 +135,3 @@ def test_replicas_draw_different_masks_also_after_a_checkpoint(two_replicas, tmp
     assert Checkpoints(tmp_path).restore(resumed) == 1
     offset_replica_seeds(resumed)
     np.testing.assert_array_equal(masks(two_replicas, resumed), expected)
-
-
-def test_replicas_drop_different_patches(two_replicas, toy):
-    with two_replicas.scope():
-        model = toy(depth=1, patch_dropout=0.5, seed=3)
-    embeddings = tf.random.normal((1, 16, 12), seed=0)
-
-    def tokens():
-        return model.add_tokens(embeddings, training=True)
-
-    np.testing.assert_array_equal(*drawn(two_replicas, tokens))  # as in Keras
-    offset_replica_seeds(model)
-    first, second = drawn(two_replicas, tokens)
-    assert first.shape == (1, 9, 12) and not np.array_equal(first, second)
-    np.testing.assert_array_equal(first[:, 0], second[:, 0])  # the class token

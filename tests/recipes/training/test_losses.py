@@ -4,8 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_vit import BiT
-from keras_vit.recipes.recipe import Supervised
-from keras_vit.recipes.training.losses import Binary, Sigmoid, Softmax, build_loss, set_head_bias
+from keras_vit.recipes.training.losses import Binary, Sigmoid, Softmax, set_head_bias
 
 CLASSES = 7
 LOGITS = np.random.default_rng(0).normal(0, 3, (6, CLASSES)).astype("float32")
@@ -91,23 +90,6 @@ def test_bfloat16_logits_are_summed_in_float32():
     for loss in (Softmax(), Sigmoid()):
         assert loss(LABELS, rounded).dtype == "float32"
         assert float(loss(LABELS, rounded)) == pytest.approx(float(loss(LABELS, np.array(rounded, "float32"))))
-
-
-@pytest.mark.parametrize("loss", [Softmax(0.1), Sigmoid(0.2)], ids=["softmax", "sigmoid"])
-def test_serialization(loss, tmp_path):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(CLASSES)])
-    model.compile("sgd", loss)
-    model.save(tmp_path / "x.keras")
-    copy = keras.saving.load_model(tmp_path / "x.keras").loss
-    assert type(copy) is type(loss) and copy.get_config() == loss.get_config()
-    assert float(copy(LABELS, LOGITS)) == float(loss(LABELS, LOGITS))
-
-
-def test_build_loss():
-    assert build_loss(Supervised(label_smoothing=0.2)).get_config()["label_smoothing"] == 0.2
-    assert isinstance(build_loss(Supervised(loss="sigmoid")), Sigmoid)
-    assert build_loss(Supervised(loss="sigmoid", label_smoothing=1e-4)).label_smoothing == 1e-4
-    assert isinstance(build_loss(Supervised(loss="binary")), Binary)
 
 
 def test_head_bias(toy, images):

@@ -3,10 +3,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.data import evaluation_batches, open_dataset
-from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics
-from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.training.losses import Softmax
 from keras_vit.recipes.training.metrics import PatchAccuracy, TopK, training_metrics
 
 
@@ -71,16 +67,6 @@ def test_patch_accuracy_equals_that_of_keras():
     assert value(PatchAccuracy(), labels, logits) == value(keras.metrics.SparseCategoricalAccuracy(), labels, logits)
 
 
-def test_many_images_against_sorting():
-    random = np.random.default_rng(0)
-    logits = random.integers(0, 20, (500, 30)).astype("float32")  # many ties
-    labels = random.integers(0, 30, 500)
-    order = np.argsort(-logits, axis=1, kind="stable")
-    for k in (1, 5):
-        expected = np.mean((order[:, :k] == labels[:, None]).any(axis=1))
-        assert value(TopK(k), labels, logits) == pytest.approx(expected, abs=1e-7)
-
-
 @pytest.mark.parametrize("floatx", ["float16", "float64"])
 def test_any_default_float_of_keras(floatx):
     """keras.json may set it; float16 counts to 2,048."""
@@ -98,42 +84,3 @@ def value(metric, *batch):
     metric.reset_state()
     metric.update_state(*batch)
     return float(metric.result())
-
-
-def test_training_metrics():
-    assert [(metric.name, metric.k) for metric in training_metrics(6)] == [("top1", 1), ("top5", 5)]
-    assert [metric.name for metric in training_metrics(5)] == ["top1"]
-    copy = keras.metrics.deserialize(keras.metrics.serialize(TopK(5, name="top5")))
-    assert (copy.k, copy.name) == (5, "top5")
-
-
-@pytest.fixture
-def evaluated(strategy_of):
-    def evaluate(batches, classes, size):
-        """Metrics of a random linear classifier by Keras, on two replicas, and the model."""
-        kernel = keras.initializers.RandomNormal(seed=3)
-        with strategy_of(2).scope():
-            layers = [keras.layers.Flatten(), keras.layers.Dense(classes, kernel_initializer=kernel)]
-            model = keras.Sequential([keras.Input((size, size, 3)), *layers])
-            options = {"weighted_metrics": training_metrics(classes), "steps_per_execution": 2}
-            model.compile("sgd", Softmax(), **options, jit_compile=False)
-        return model.evaluate(batches, verbose=0, return_dict=True), model
-
-    return evaluate
-
-
-@pytest.mark.slow
-def test_every_image_counts_once_under_a_strategy(data_dir, evaluated):
-    data = Data(dataset="digits", data_dir=data_dir, image_size=8, batch_size=6, test_split="test[:43]")
-    dataset = open_dataset(data)
-    batches = evaluation_batches(data, dataset, "test[:43]")
-    found, model = evaluated(batches, 10, 8)
-    images, labels, weights = (np.concatenate(parts) for parts in zip(*batches.as_numpy_iterator()))
-    assert len(images) == 48 and (weights > 0).sum() == 43
-    real = ClassificationMetrics(10)
-    real.update(np.asarray(model(images))[weights > 0], labels[weights > 0])
-    summary = real.summary()
-    assert summary["counted"] == 43 and 0 < summary["top1"] < summary["top5"] < 1
-    assert found["top1"] == pytest.approx(summary["top1"], abs=1e-6)
-    assert found["top5"] == pytest.approx(summary["top5"], abs=1e-6)
-    assert found["loss"] == pytest.approx(summary["negative_log_likelihood"], abs=1e-5)

@@ -151,22 +151,6 @@ def test_frozen_models_are_trained():
     assert len(adapt_model(model, recipe(), 2).trainable_variables) == len(model.weights)
 
 
-def test_unknown_variant():
-    with pytest.raises(ValueError, match="'B/16'"):
-        build_model(Architecture("Q/16"), DATA, Run())
-
-
-@pytest.mark.parametrize("count,first", [(0, "head/"), (1, "encoder/block_1/"), (2, "encoder/block_0/")])
-def test_all_before_the_last_blocks_is_frozen(toy, count, first):
-    model = toy()
-    train_last_blocks(model, count)
-    names = [variable.path.removeprefix(f"{model.path}/") for variable in model.trainable_variables]
-    assert names[0].startswith(first)
-    frozen = {variable.path.removeprefix(f"{model.path}/") for variable in model.non_trainable_variables}
-    assert not any(name.startswith("head/") for name in frozen) and any("patch_embedding" in name for name in frozen)
-    assert ("encoder/norm/gamma" in frozen) == (count == 0)
-
-
 def test_blocks_that_there_are_not_and_the_head_of_a_bit(toy):
     bit = BiT(stages=[1], width_factor=0.5, num_classes=2)
     for model, count, there in ((toy(), 3, 2), (bit, 1, 0)):

@@ -40,13 +40,6 @@ def test_names(naming, name, expected):
     assert naming.name(name) == expected
 
 
-@pytest.mark.parametrize("naming", [V1, PAPER, BIG_TRANSFER], ids=["v1", "paper", "big_transfer"])
-def test_names_are_unique(naming):
-    model = BiT(stages=(2, 11), width_factor=0.5, num_classes=3, form="v1" if naming is V1 else "paper")
-    names = [naming.name(name) for name in named_weights(model)]
-    assert len(set(names)) == len(names) == len(model.weights) and None not in names
-
-
 def test_files_of_big_transfer(tmp_path):
     model = BiT(stages=(1, 1), num_classes=4)
     random, arrays = np.random.default_rng(0), {}
