@@ -23,7 +23,7 @@ OFFLINE_NOTE = (
     f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
     "weights add --weights FILE"
 )
-FORMAT: Format = "dynamic-int8"  # requires no calibration; no accuracy drop in docs/export.md
+FORMAT: Format = "dynamic-int8"  # requires no calibration
 FILE = f"model-{FORMAT}.tflite"
 EXPORTED = "exported"
 CHECKED_IMAGES = 200
