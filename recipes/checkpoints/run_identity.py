@@ -172,7 +172,7 @@ def _from_json(text):
     try:
         values = json.loads(text)
         identity = RunIdentity(**{**values, "class_names": tuple(values["class_names"])})
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         return None
     words = (identity.id, identity.process, identity.files, *identity.class_names)
     counts = identity.images.values() if isinstance(identity.images, dict) else (None,)
