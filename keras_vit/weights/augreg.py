@@ -5,8 +5,6 @@ pre-training, then, after two dashes, the dataset and settings of fine-tuning. T
 the light1 and light2 of the paper's tables.
 """
 
-import difflib
-
 EXAMPLE = "B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0"
 EXAMPLE_TUNED = f"{EXAMPLE}--imagenet2012-steps_20k-lr_0.03-res_384"
 
@@ -67,24 +65,12 @@ def recommended_names() -> tuple[str, ...]:
 def check_augreg_name(name: str):
     """Raises a ValueError with a valid example unless every part of the name has one of its possible values."""
     halves = name.split("--")
-    if len(halves) > 2:
-        raise ValueError(f"Expected at most one double dash. Received: {name!r}. {_examples()}")
     for half, parts in zip(halves, (PRE_TRAINING, FINE_TUNING)):
         received = half.split("-")
-        if len(received) != len(parts):
+        wrong = next((value for value, values in zip(received, parts.values()) if value not in values), None)
+        if len(halves) > 2 or len(received) != len(parts) or wrong:
+            names = "-".join(f"<{part}>" for part in parts)
             raise ValueError(
-                f"Expected {len(parts)} parts separated by dashes: {', '.join(parts)}. "
-                f"Received {len(received)}: {half!r}. {_examples()}"
+                f"Not the name of an AugReg file: {wrong or half!r} does not fit {names}. Examples: augreg/{EXAMPLE} "
+                f"and, fine-tuned, augreg/{EXAMPLE_TUNED}."
             )
-        for (part, values), value in zip(parts.items(), received):
-            if value not in values:
-                near = difflib.get_close_matches(value, values, n=1)
-                suggestion = f" Did you mean {near[0]}?" if near else ""
-                raise ValueError(
-                    f"Expected the {part} of {half!r} to be one of {', '.join(values)}. "
-                    f"Received: {value!r}.{suggestion} {_examples()}"
-                )
-
-
-def _examples():
-    return f"Examples of AugReg names: augreg/{EXAMPLE} and, fine-tuned, augreg/{EXAMPLE_TUNED}."

@@ -42,19 +42,18 @@ def test_unknown_names_get_suggestions(name, nearest):
 
 
 @pytest.mark.parametrize(
-    "change,message",
+    "change,wrong",
     [
-        (("aug_medium1", "aug_light2"), "Received: 'aug_light2'"),
-        (("wd_0.1", "wd_0.2"), "Received: 'wd_0.2'.*Did you mean wd_0"),
-        (("B_16", "B/16"), "Received: 'B/16'.*Did you mean B_16"),
-        (("-sd_0.0", ""), "Expected 8 parts .*Received 7"),
-        (("imagenet2012", "imagenet"), "Received: 'imagenet'.*Did you mean imagenet2012"),
-        (("-res_384", ""), "Expected 4 parts .*Received 3"),
-        (("-res", "--res"), "double dash"),
+        (("aug_medium1", "aug_light2"), "'aug_light2'"),
+        (("B_16", "B/16"), "'B/16'"),
+        (("-sd_0.0", ""), "wd_0.1-do_0.0'"),
+        (("imagenet2012", "imagenet"), "'imagenet'"),
+        (("-res_384", ""), "lr_0.03'"),
+        (("-res", "--res"), "sd_0.0'"),
     ],
 )
-def test_malformed_augreg_names_get_an_example(change, message):
-    with pytest.raises(ValueError, match=message) as error:
+def test_malformed_augreg_names_get_an_example(change, wrong):
+    with pytest.raises(ValueError, match=f"{wrong} does not fit <") as error:
         resolve("augreg/" + augreg.EXAMPLE_TUNED.replace(*change))
     assert f"augreg/{augreg.EXAMPLE_TUNED}" in str(error.value)
 
