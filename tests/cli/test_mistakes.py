@@ -88,7 +88,6 @@ MISTAKES = [
     ("preflight cifar10-scratch --weights gone.keras --architecture.depth 3", "--architecture.depth 3"),
     ("preflight m.tflite --npu SM9999", "SM9999"),
     ("preflight m.tflite --output taken.npz", "--output"),
-    ("probe m.npz --dataset digits --methods", "--methods"),
     (
         "sweep finetune-pets --recipe.weights None --recipe.data.train-split train[:80%]",
         "--held-out-split 'train[70%:80%]'",

@@ -1,12 +1,12 @@
 import pytest
 
 import keras_vit
-from keras_vit.weights import augreg
+from keras_vit.weights import published
 from keras_vit.weights.downloads import cache_path
 from keras_vit.weights.published import FOLDERS, published_names, resolve
 
 ADDRESSES = {
-    f"augreg/{augreg.EXAMPLE_TUNED}": f"vit_models/augreg/{augreg.EXAMPLE_TUNED}.npz",
+    f"augreg/{published.EXAMPLE_TUNED}": f"vit_models/augreg/{published.EXAMPLE_TUNED}.npz",
     "vit/imagenet21k/ViT-B_16.npz": "vit_models/imagenet21k/ViT-B_16.npz",
     "vit/imagenet21k+imagenet2012/R50+ViT-B_16": "vit_models/imagenet21k%2Bimagenet2012/R50%2BViT-B_16.npz",
     "vit/gsam/ViT-S_32": "vit_models/gsam/ViT-S_32.npz",
@@ -54,8 +54,8 @@ def test_unknown_names_get_suggestions(name, nearest):
 )
 def test_malformed_augreg_names_get_an_example(change, wrong):
     with pytest.raises(ValueError, match=f"{wrong} does not fit <") as error:
-        resolve("augreg/" + augreg.EXAMPLE_TUNED.replace(*change))
-    assert f"augreg/{augreg.EXAMPLE_TUNED}" in str(error.value)
+        resolve("augreg/" + published.EXAMPLE_TUNED.replace(*change))
+    assert f"augreg/{published.EXAMPLE_TUNED}" in str(error.value)
 
 
 def test_augreg_names_that_are_not_listed_resolve():
