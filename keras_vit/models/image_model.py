@@ -10,12 +10,7 @@ import keras
 from keras import ops
 
 from keras_vit.classification import check_takes_logits, classify
-from keras_vit.keras_internals import (
-    all_layers,
-    is_quantized,
-    of_size,
-    release_gradients,
-)
+from keras_vit.keras_internals import all_layers, is_quantized, of_size, release_gradients
 from keras_vit.models.pixel_checks import ChecksPixels
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.other_words import with_other_words
