@@ -68,6 +68,8 @@ def _foreign_sentence(error) -> str | None:
         return f"The memory is exhausted: {_summary(error)}. {MEMORY}"
     if isinstance(error, ModuleNotFoundError) and error.name in BACKENDS:
         return f"{error.name} is not installed: pip install {BACKENDS[error.name]}. `keras-vit doctor` checks the rest."
+    if isinstance(error, RecursionError):
+        return "A file is nested too deeply, or a model too deep, for Python. Check the file that was passed."
     if kind := _kind(error):
         advice = RESTARTED if LOST_STATE.search(str(error)) else TENSORFLOW.get(kind)
         return f"{_summary(error)}. {advice or 'The option --debug prints the traceback.'}"

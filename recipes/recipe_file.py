@@ -38,6 +38,8 @@ def read_recipe(file) -> Recipe:
         raise OSError(f"The recipe {file} cannot be read: {error_summary(error)}.") from error
     except ValueError as error:  # not JSON, or not text
         raise ValueError(f"{file} is not a recipe: {error}. Fix the file.") from error
+    except RecursionError as error:
+        raise ValueError(f"{file} is not a recipe: it is nested too deeply. Fix the file.") from error
     name = values.pop("kind", None) if isinstance(values, dict) else None
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:

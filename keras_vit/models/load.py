@@ -10,7 +10,7 @@ from dataclasses import replace
 from keras_vit.class_names import labels_file, own_class_names, read_class_names
 from keras_vit.images import as_size
 from keras_vit.models.bit import BiT
-from keras_vit.models.load_keras import check_arguments, check_patch_size, load_keras
+from keras_vit.models.load_keras import check_arguments, check_patch_size, least_weights, load_keras
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.name_list import first_names
 from keras_vit.pixel_range import warn_if_assumed
@@ -166,7 +166,7 @@ def _load_checkpoint(weights, num_classes, weights_image_size, resample, argumen
         checkpoint = open_checkpoint(weights, weights_image_size)
     check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
     check_patch_size(weights, checkpoint.arguments.get("patch_size"), arguments)
-    _check_size(checkpoint)
+    _check_size(checkpoint, arguments)
     own_classes = checkpoint.arguments["num_classes"]
     num_classes = own_classes if num_classes is None else num_classes
     keeps_head = num_classes == own_classes
@@ -273,10 +273,23 @@ def _warn_of_guess(checkpoint):
 MOST_WEIGHTS = 4_000_000_000
 
 
-def _check_size(checkpoint):
+def _check_size(checkpoint, arguments):
+    """Raises a ValueError for too many weights, or if the checkpoint's description declares more than the file has."""
+    described = checkpoint.arguments
+    if arguments.keys() & {"image_size", "patch_size"}:  # the caller's grid, not the file's
+        described = {**described, "image_size": None}
     count = sum(math.prod(shape) for shape in checkpoint.tensors.shapes.values())
     if count > MOST_WEIGHTS:
         raise ValueError(
             f"{checkpoint.tensors.path} has {count:,} weights, {4 * count / 1e9:.0f} GB in float32. Supported: up to "
             f"{MOST_WEIGHTS:,}, such as DINOv3's S, S+, B, L and H+. Load a smaller model of its family."
+        )
+    try:
+        declared = least_weights({"patch_size": 1, **described})
+    except TypeError:  # reported where the model is built
+        return
+    if declared > count:
+        raise ValueError(
+            f"{checkpoint.tensors.path} has {count:,} weights, fewer than the {declared:,} that its names, shapes or "
+            "config.json declare: download it again, and check image_size in config.json."
         )

@@ -1,6 +1,7 @@
-"""Reads .keras files, which may be damaged, as models with the arguments of `keras_vit.load`."""
+"""Reads .keras files, which may be damaged or hostile, as models with the arguments of `keras_vit.load`."""
 
 import inspect
+import json
 import re
 import zipfile
 from dataclasses import asdict, replace
@@ -14,8 +15,11 @@ from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.image_classifier import ImageClassifier
 from keras_vit.models.vit import VisionTransformer
-from keras_vit.weights.files import check_local, checked
+from keras_vit.weights.files import MAX_COMPRESSION, check_local, checked
 
+WEIGHTS = "model.weights.h5"
+# Its parts are repeated by Keras for each layer; ours has a few kilobytes.
+MAX_CONFIG_BYTES = 16 << 20
 FLOAT = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -79,6 +83,8 @@ def read_keras_file(path):
     if not zipfile.is_zipfile(path):
         raise ValueError(f"{path} is not a .keras file, or truncated ({size:,} bytes): copy or save it again.")
     try:
+        with zipfile.ZipFile(path) as file:
+            _check_sizes(file, size)
         model = keras.saving.load_model(path, compile=False)
     except Exception as error:  # zipfile, JSON, h5py and the classes of a file share no class of errors
         if missing := re.search(r"Could not locate class '(\w+)'", str(error)):
@@ -91,6 +97,57 @@ def read_keras_file(path):
         if weight.dtype in FLOAT:  # not counters and quantized kernels
             checked(path, weight.path, keras.ops.convert_to_numpy(weight))
     return model
+
+
+def _check_sizes(file, size):
+    """Raises a ValueError if the description declares more weights than the file has: Keras builds the model first."""
+    declared = sum(member.file_size for member in file.infolist())
+    if declared > MAX_COMPRESSION * size:
+        raise ValueError(f"it declares {declared:,} bytes and has {size:,}")
+    if file.getinfo("config.json").file_size > MAX_CONFIG_BYTES:
+        raise ValueError("its config.json has more than 16 MiB")
+    try:
+        config = json.loads(file.read("config.json"))
+    except RecursionError:
+        raise ValueError("its config.json is nested too deeply") from None
+    declared = max(map(least_weights, _configs(config)), default=0)
+    num_bytes = file.getinfo(WEIGHTS).file_size
+    if declared > num_bytes:  # a weight has at least one byte
+        raise ValueError(
+            f"its config.json declares at least {declared:,} weights, its {WEIGHTS} has {num_bytes:,} bytes"
+        )
+
+
+def _configs(value):
+    """Yields the "config" of each model of keras_vit in a description; layers of others have arguments of their own."""
+    if isinstance(value, dict):
+        name = str(value.get("registered_name", "keras_vit>"))
+        if name.startswith("keras_vit>") and isinstance(value.get("config"), dict):
+            yield value["config"]
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _configs(part)
+
+
+def least_weights(arguments: dict) -> int:
+    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it."""
+    width, depth, stages = arguments.get("width", 0), arguments.get("depth", 0), arguments.get("stages")
+    classes = arguments.get("num_classes", 0)
+    if stages:  # one kernel of each unit, and the head, at the width of the first stage
+        filters = 32 * arguments.get("width_factor", 1)
+        return int(filters * (sum(stages) * filters + classes))
+    if not depth:
+        return 0
+    total = depth * width * (4 * width + 2 * arguments.get("mlp_dim", 0)) + width * arguments.get("register_tokens", 0)
+    hidden = arguments.get("representation_size")
+    total += hidden * (width + classes) if hidden else width * classes
+    height, columns = as_size(arguments["patch_size"], "patch_size")
+    if arguments.get("resnet_stages") is None:
+        total += arguments.get("channels", 3) * height * columns * width
+    size = arguments.get("image_size")
+    if size is not None and arguments.get("position_embedding", "learned_1d") == "learned_1d":
+        rows, pixels = as_size(size)
+        total += rows // height * (pixels // columns) * width
+    return total
 
 
 KINDS = (VisionTransformer, BiT, AxialResNet, ImageClassifier)

@@ -19,6 +19,8 @@ HDF5_HINT = (
     " A whole model in HDF5: keras.saving.load_model(path, custom_objects=vars(keras_vit)), then save it as .keras."
 )
 PICKLED_HINT = " Pickled files can run any code when opened, so they are never opened; save as .safetensors instead."
+# Weights hardly compress. Files that declare more bytes than this many times their own size are hostile.
+MAX_COMPRESSION = 100
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,7 @@ def _open_npz(path):
     try:
         with zipfile.ZipFile(path) as file:
             members = [name for name in file.namelist() if name.endswith(".npy")]
-            twice = len(members) - len(set(members))
-            if twice:
-                raise ValueError(f"it has {twice} arrays twice")
+            _check_sizes(path, file, members)
             headers = {name.removesuffix(".npy"): _npy_header(file, name) for name in members}
     except Exception as error:  # zipfile, NumPy and Python's parser share no class of errors for damaged files
         raise ValueError(f"{path} cannot be read as an .npz file: {_reason(error)}. {DAMAGED_HINT}") from error
@@ -117,6 +117,16 @@ def _npy_header(file, member):
         if declared != num_bytes:
             raise ValueError(f"{member} declares an array of {declared:,} bytes and has {num_bytes:,}")
         return shape, dtype
+
+
+def _check_sizes(path, file, members):
+    """Raises a ValueError if a zip file declares more bytes than it can have, before any of them is read."""
+    declared, size = sum(file.getinfo(name).file_size for name in members), os.path.getsize(path)
+    if declared > MAX_COMPRESSION * size:
+        raise ValueError(f"it declares {declared:,} bytes and has {size:,}")
+    twice = len(members) - len(set(members))
+    if twice:
+        raise ValueError(f"it has {twice} arrays twice")
 
 
 def _reason(error):
@@ -174,6 +184,8 @@ def read_json(file) -> dict:
         return {}
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{file} is not valid JSON: it is nested too deeply. {DAMAGED_HINT}") from error
     except ValueError as error:
         raise ValueError(f"{file} is not valid JSON: {error}. {DAMAGED_HINT}") from error
     if not isinstance(content, dict):
@@ -225,8 +237,8 @@ def _unreadable(path, error):
 
 
 def _check_storage(path, file):
-    """Raises a ValueError for arrays outside the file, or on the same bytes."""
-    size, extents = os.path.getsize(path), []
+    """Raises a ValueError for arrays outside the file, larger than the file, or on the same bytes."""
+    size, extents, declared = os.path.getsize(path), [], 0.0
     for name, array in h5_arrays(file).items():
         if array.external or array.is_virtual:
             raise ValueError(
@@ -235,11 +247,16 @@ def _check_storage(path, file):
             )
         num_bytes = math.prod(array.shape) * array.dtype.itemsize
         compressed = array.id.get_create_plist().get_nfilters() > 0
+        declared += num_bytes / MAX_COMPRESSION if compressed else num_bytes
         start = array.id.get_offset()
         if start is not None:
             extents.append((start, start + num_bytes, name))
         elif not compressed and array.id.get_storage_size() < num_bytes:
             raise ValueError(f"{path}: {name} declares {num_bytes:,} bytes that are not in the file. {DAMAGED_HINT}")
+    if declared > size:
+        raise ValueError(
+            f"{path} has {size:,} bytes, too few for the arrays that it declares ({declared:,.0f}). {DAMAGED_HINT}"
+        )
     end, before = 0, ""
     for start, stop, name in sorted(extents):
         if start < end or stop > size:

@@ -1,5 +1,6 @@
 """Errors of TensorFlow, HDF5, disks and memory, made by the faults themselves, become one sentence."""
 
+import json
 import socket
 import sys
 import tempfile
@@ -58,6 +59,10 @@ def no_memory_of_tensorflow(folder):
     raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[9,9]\n\t [[{{node x}}]]")
 
 
+def deep_nesting(folder):
+    return json.loads("[" * 100_000)
+
+
 FAULTS = [
     (truncated_records, "A file is damaged or truncated"),
     (failed_assertion, "Too many. So far: 2 of 3"),
@@ -67,6 +72,7 @@ FAULTS = [
     (damaged_hdf5, "An HDF5 file is damaged"),
     (lambda folder: np.empty(1 << 60, "uint8"), "--data.batch-size"),
     (no_memory_of_tensorflow, "shape[9,9]"),
+    (deep_nesting, "nested too deeply"),
     (lambda folder: tf.io.read_file(str(folder / "none")), "none; No such file or directory"),
 ]
 
@@ -125,7 +131,7 @@ def raised_from(error, cause, folder=None):
 
 
 def test_causes_and_own_messages():
-    assert "No space is left" in error_sentence(raised_from(RuntimeError("wrapped"), full_disk))
+    assert "nested too deeply" in error_sentence(raised_from(RuntimeError("wrapped"), deep_nesting))
     assert error_sentence(raised_from(ValueError("Choose another folder."), full_disk)) == "Choose another folder."
     missing = ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
     assert "pip install 'vit-for-keras[tensorflow]'" in error_sentence(missing)

@@ -1,5 +1,8 @@
 """Other projects' models as ours: copies, precision, files, what is frozen, and whole classifiers."""
 
+import json
+import zipfile
+
 import keras
 import numpy as np
 import pytest
@@ -78,6 +81,25 @@ def test_frozen_parts_are_saved(tmp_path):
     assert [variable.path.split("/")[-1] for variable in loaded.trainable_variables] == ["kernel", "bias"]
     assert not loaded.with_head(2).backbone.layers[2].trainable  # batch normalization by its own statistics
     assert len(keras_vit.load(tmp_path / "model.keras").trainable_variables) == 2
+
+
+def test_a_file_does_not_declare_more_weights_than_it_has(tmp_path):
+    """Of arguments of other projects' layers, such as "depth", nothing is concluded; of ours it is."""
+    classifier().save(tmp_path / "model.keras")
+    assert '"depth": 3' in zipfile.ZipFile(tmp_path / "model.keras").read("config.json").decode()
+    vit = keras_vit.ViT_Ti16(image_size=16, num_classes=0, depth=1, preprocessing="half")
+    model = keras_vit.ImageClassifier(vit, num_classes=2, preprocessing="half")
+    model.save(tmp_path / "vit.keras")
+    with zipfile.ZipFile(tmp_path / "vit.keras") as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    config = json.loads(members["config.json"])
+    config["config"]["backbone"]["config"]["width"] = 192 * 1000
+    with zipfile.ZipFile(tmp_path / "hostile.keras", "w") as file:
+        for name, content in (members | {"config.json": json.dumps(config)}).items():
+            file.writestr(name, content)
+    assert keras_vit.load(tmp_path / "vit.keras").count_params() == vit.count_params() + 192 * 2 + 2
+    with pytest.raises(ValueError, match="declares at least"):
+        keras_vit.load(tmp_path / "hostile.keras")
 
 
 def test_a_layer_of_a_package_that_was_not_imported_is_named(tmp_path, monkeypatch):

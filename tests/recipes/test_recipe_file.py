@@ -232,7 +232,7 @@ def test_fields_that_an_older_version_did_not_write_have_their_defaults(tmp_path
     assert read_recipe(file) == Supervised(total_steps=1)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[1]", b"", b"\xff"])
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"", b"\xff", b"[" * 100_000, b'{"kind": ' * 100_000])
 def test_files_that_are_no_recipes_raise(content, tmp_path):
     (tmp_path / "recipe.json").write_bytes(content)
     with pytest.raises(ValueError, match="is not a recipe"):
