@@ -3,12 +3,11 @@
 import math
 from pathlib import Path
 
-import keras
 import numpy as np
 from PIL import Image
 
-from keras_vit.classification import is_projection
 from keras_vit.inspect import figures, gradient_rollout
+from keras_vit.inspect.attention import gradient_rollout_undefined
 from keras_vit.outer_model import inside
 from keras_vit.rgb import as_rgb
 from keras_vit_cli.output_folder import new_folder
@@ -22,19 +21,6 @@ def check_evidence(model):
     reason = "it is a ResNet, without attention" if not hasattr(ours, "attention_maps") else None
     if reason := reason or gradient_rollout_undefined(ours, bool(after)):
         raise ValueError(f"--attention is not defined for {model.name}: {reason}.")
-
-
-def gradient_rollout_undefined(vit, has_head: bool = False) -> str:
-    """Why `gradient_rollout` is not defined for a model, perhaps with a head around it; "" if it is."""
-    reasons = (
-        (not (vit.num_classes or has_head), "the model has no head"),
-        (is_projection(vit), "the head is a projection to the space that images share with texts"),
-        (vit.head_distillation is not None, "the model has two heads"),
-        (vit.config.pooling == "none", "the model predicts for every token"),
-        (vit.config.axial, "axial attention is a product of two factors, for which it is not defined"),
-        (keras.backend.backend() != "tensorflow", "it requires the TensorFlow backend"),
-    )
-    return next((reason for holds, reason in reasons if holds), "")
 
 
 def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:

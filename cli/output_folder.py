@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from keras_vit.atomic_write import naming_full_disk, short_prefix
+from keras_vit.atomic_write import naming_full_disk, replace_folder, short_prefix
 
 
 def check_replaceable(folder: Path, mark: str | None = None, option: str = "--output"):
@@ -63,17 +63,8 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
         new.mkdir()
         with naming_full_disk(folder, temporary):
             yield new
-        try:
-            check_replaceable(folder, mark, option)
-            if folder.exists():
-                os.replace(folder, old)
-            os.replace(new, folder)
-        except (ValueError, OSError) as error:
-            kept = folder.with_name(temporary.name[1:])
-            os.replace(new, kept)
-            written = "something else wrote to it in the meantime"
-            reason = written if isinstance(error, ValueError) else error.strerror or error
-            raise ValueError(f"{folder} is not replaced: {reason}. The result is complete in {kept}.") from error
+        kept = folder.with_name(temporary.name[1:])
+        replace_folder(new, folder, old, kept, lambda: check_replaceable(folder, mark, option))
     finally:
         if not folder.exists() and (temporary / "old").exists():
             os.replace(temporary / "old", folder)

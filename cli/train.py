@@ -15,12 +15,11 @@ from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.recipe_values import check_sections
 from keras_vit.weights.files import RECIPE
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
-from keras_vit_cli.recipe_options import check_start, parse_fields, recipe_flags
+from keras_vit_cli.recipe_options import check_start, parse_fields
 from keras_vit_cli.words import Recipe
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
 UNPRINTED = ("images", "learning_rate")
-DATASET = ("dataset", "data_dir", "train_split", "validation_split", "test_split")
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Train:
         check_start(recipe, named)
         from keras_vit.recipes import run_recipe
 
-        _print_result(recipe, named, run_recipe.run(recipe))
+        _print_result(recipe, run_recipe.run(recipe))
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ def _is_run(name: str) -> bool:
     return (Path(name) / RECIPE).is_file()
 
 
-def _print_result(recipe, named, metrics: dict[str, float]):
+def _print_result(recipe, metrics: dict[str, float]):
     """Prints the metrics, of which data they are, where the model is, and what to do with it."""
     data = recipe.data
     if not recipe.has_labels:
@@ -160,18 +159,19 @@ def _print_result(recipe, named, metrics: dict[str, float]):
             print(percent if metric in PERCENT else f"{metric} {value:.6g}")
     print(f"Model: {recipe.run.folder}/model.keras")
     if "://" not in recipe.run.folder:  # models are read from local files
-        print("\nNext:", *next_commands(recipe, named), sep="\n    ")
+        print("\nNext:", *next_commands(recipe), sep="\n    ")
 
 
-def next_commands(recipe, named) -> list[str]:
-    """Commands for the model in a recipe's local folder; `named` is the recipe without options."""
+def next_commands(recipe) -> list[str]:
+    """Commands for the model in a recipe's local folder."""
     import keras
 
     from keras_vit_cli.inspect.model import keras_class
 
-    if not recipe.has_labels:
-        return [_fine_tuning(recipe, named), _inspect(recipe)]
     folder = recipe.run.folder
+    if not recipe.has_labels:
+        model = shlex.quote(f"{folder}/model.keras")
+        return [f"keras-vit finetune FOLDER --weights {model}  # FOLDER/<class>/<image>", _inspect(recipe)]
     data = f"--dataset {shlex.quote(recipe.data.dataset)} --split {shlex.quote(recipe.data.test_split)}"
     if recipe.data.data_dir:
         data += f" --data-dir {shlex.quote(recipe.data.data_dir)}"
@@ -190,32 +190,3 @@ def _inspect(recipe) -> str:
     images = shlex.quote(os.path.expanduser(path)) if source == "folder" else "IMAGES"
     run, report = shlex.quote(recipe.run.folder), shlex.quote(f"{recipe.run.folder}/inspect.html")
     return f"keras-vit inspect {run} --images {images} --output {report}"
-
-
-def _fine_tuning(recipe, named) -> str:
-    """The command that trains a classifier from a model that was trained without labels."""
-    from keras_vit.recipes.configs import RECIPES
-
-    model = shlex.quote(f"{recipe.run.folder}/model.keras")
-    name = _recipe_to_fine_tune(named)
-    if not name or recipe.data.dataset.startswith("folder:"):  # whose images may have no labels
-        return f"keras-vit finetune FOLDER --weights {model}  # FOLDER/<class>/<image>"
-    tuned = RECIPES[name]
-    changed = {field: getattr(recipe.data, field) for field in DATASET}
-    changed = {field: value for field, value in changed.items() if value != getattr(named.data, field)}
-    flags = recipe_flags(replace(tuned.data, **changed), tuned.data, "data.")
-    return " ".join(["keras-vit train", name, f"--weights {model}", *flags])
-
-
-def _recipe_to_fine_tune(named) -> str | None:
-    """Name of the recipe that fits best: for the same dataset, from the model of a recipe as similar as possible."""
-    from keras_vit.recipes.configs import RECIPES
-
-    def similarity(name):
-        start = RECIPES.get(Path(RECIPES[name].weights).parent.name)  # weights of a run have the name of its recipe
-        if type(start) is not type(named):
-            return 0
-        return 1 + (start.architecture.variant == named.architecture.variant)
-
-    fitting = [name for name, recipe in RECIPES.items() if recipe.weights and recipe.data.dataset == named.data.dataset]
-    return max(fitting, key=similarity, default=None)

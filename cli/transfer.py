@@ -13,21 +13,19 @@ from keras_vit_cli.words import BatchSize, DataDir, Dataset, Model, Output, Spli
 class Probe:
     """Print the accuracy of simple classifiers on frozen features.
 
-    They are k nearest neighbors and logistic regression.
+    They are k nearest neighbors, which vote by cosine similarity, and logistic regression, its penalty chosen on a
+    held-out tenth of the training split.
 
     The model's own classes do not matter: its head is not used, and both splits have the classes of the dataset.
     Features are computed once and cached in ~/.keras/keras_vit/features. With a few images per class, use keras-vit
     few-shot.
 
     Args:
-        methods: "knn" votes by cosine similarity; "linear" is logistic regression, its penalty chosen on a held-out
-            tenth of the training split.
         neighbors: Numbers of neighbors that vote, one result each; numbers above that of training images are skipped.
     """
 
     model: Model
     dataset: Dataset
-    methods: tuple[Literal["knn", "linear"], ...] = ("knn", "linear")
     train_split: TrainSplit = "train"
     split: Split = "test"
     data_dir: DataDir = None
@@ -37,8 +35,6 @@ class Probe:
 
     def run(self):
         """Evaluates and prints."""
-        if not self.methods:
-            raise ValueError("--methods is empty. Pass knn, linear or both.")
         check_model_and_dataset(self.model, self.dataset)
         import numpy as np
 
@@ -59,15 +55,14 @@ class Probe:
         for split, features in ((self.train_split, train), (self.split, test)):
             check_any(features, dataset, split)
         print(f"{len(train):,} training and {len(test):,} test images of {self.dataset}, {train.shape[1]} features")
-        for count in self.neighbors if "knn" in self.methods else ():
+        for count in self.neighbors:
             if count > len(train):
                 print(f"{count:>3} nearest neighbors: skipped, {self.train_split!r} has {len(train):,} images")
                 continue
             predicted = knn(train, labels, test, count)
             print(f"{count:>3} nearest neighbors: {np.mean(predicted == test_labels):.2%}")
-        if "linear" in self.methods:
-            predicted, inverse_penalty = linear_probe(train, labels, test)
-            print(f"linear: {np.mean(predicted == test_labels):.2%} (inverse penalty {inverse_penalty:g})")
+        predicted, inverse_penalty = linear_probe(train, labels, test)
+        print(f"linear: {np.mean(predicted == test_labels):.2%} (inverse penalty {inverse_penalty:g})")
 
 
 @dataclass(frozen=True)

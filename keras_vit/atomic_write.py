@@ -3,7 +3,7 @@
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,6 +44,25 @@ def new_files(*paths: Path) -> Iterator[list[Path]]:
         yield written
         for source, target in zip(written, targets):
             os.replace(source, target)
+
+
+def replace_folder(new, target, old, kept, check: Callable[[], None]):
+    """Moves a complete folder to its place, and the one that was there to `old`; paths of this machine or a bucket.
+
+    Raises:
+        ValueError: `check` raised one, since something else wrote to the target in the meantime, or it cannot be
+            replaced. The new folder is then `kept`.
+    """
+    try:
+        check()
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+    except (ValueError, OSError) as error:
+        new.rename(kept)
+        written = "something else wrote to it in the meantime"
+        reason = written if isinstance(error, ValueError) else error.strerror or error
+        raise ValueError(f"{target} is not replaced: {reason}. The result is complete in {kept}.") from error
 
 
 def write_file(path, content: bytes | str):

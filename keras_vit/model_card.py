@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 
+from keras_vit.classification import has_classes, is_projection
 from keras_vit.name_list import first_names
 from keras_vit.variants import variant_name
 from keras_vit.version import __version__
@@ -59,7 +60,7 @@ def model_card(
 
 
 def _metadata(model, license):
-    task = "image-classification" if model.num_classes and not _is_projection(model) else "image-feature-extraction"
+    task = "image-classification" if has_classes(model) else "image-feature-extraction"
     lines = ["---", "library_name: keras", f"pipeline_tag: {task}", "tags:", "- vision", "- keras_vit"]
     return "\n".join([*lines, *([f"license: {json.dumps(license)}"] if license else []), "---", ""])
 
@@ -85,12 +86,8 @@ def _facts(model):
     return facts | {name: config[name] for name in config if name not in SHOWN_APART}
 
 
-def _is_projection(model):
-    return getattr(model.config, "projection", False)
-
-
 def _use(model):
-    if _is_projection(model):
+    if is_projection(model):
         return 'embeddings = model(model.preprocess(["photo.jpg"]))'
     if model.num_classes:
         return 'print(model.classify(["photo.jpg"]))'
@@ -98,7 +95,7 @@ def _use(model):
 
 
 def _classes(model):
-    if _is_projection(model):
+    if is_projection(model):
         return f"none: {model.num_classes:,} outputs, a projection, as CLIP's, or a regression"
     if not model.num_classes:
         return "no head"

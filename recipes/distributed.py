@@ -338,7 +338,7 @@ def count_event():
 class Workers:
     """The processes of a strategy: several under `MultiWorkerMirroredStrategy` and with JAX, else only this one.
 
-    All workers must call `any`, `gather_text` and `check_equal` at the same points: these are collective operations.
+    All workers must call `any` and `gather_text` at the same points: these are collective operations.
 
     Attributes:
         index, names: Number of this process, and the names of all for messages.
@@ -357,15 +357,6 @@ class Workers:
     def any(self, value: bool) -> bool:
         """Whether the value is true on any worker."""
         return bool(self._gather(np.array(value, "int32")).any())
-
-    def check_equal(self, step: int, folder: str):
-        """Raises ValueError if the workers would resume from different steps."""
-        steps = self._gather(np.array(step, "int32")).tolist()
-        if len(set(steps)) > 1:
-            raise ValueError(
-                f"The workers found checkpoints of different steps in {folder}: {sorted(set(steps))}. All workers need "
-                "the same folder: use a shared disk or a bucket."
-            )
 
     def gather_text(self, text: str) -> list[str]:
         """The text of every worker."""

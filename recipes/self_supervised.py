@@ -14,7 +14,6 @@ from keras_vit.recipes.masked_patch import MaskedPatchModel, Reconstruction, mas
 from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
 from keras_vit.recipes.training.callbacks import use_ema_weights
 from keras_vit.recipes.training.initialization import initialize
-from keras_vit.recipes.training.metrics import PatchAccuracy
 from keras_vit.recipes.training.model import build_model, optimizer_arguments
 
 SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
@@ -27,13 +26,15 @@ def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
     """
     vit = build_model(recipe.architecture, recipe.data, recipe.run)
     model: SelfSupervisedModel
-    loss, metrics = keras.losses.MeanSquaredError(), []
+    loss = keras.losses.MeanSquaredError()
+    metrics: list[keras.metrics.Metric] = []
     if isinstance(recipe, MaskedAutoencoder):
         sizes = recipe.decoder_depth, recipe.decoder_width, recipe.decoder_heads
         model = MaskedAutoencoderModel(vit, *sizes, recipe.normalize_targets)
     else:
         model, loss = MaskedPatchModel(vit, recipe.target), masked_patch_loss(recipe.target)
-        metrics = [] if recipe.target == "pixels" else [PatchAccuracy(name="top1", dtype="float32")]
+        if recipe.target != "pixels":
+            metrics.append(keras.metrics.SparseCategoricalAccuracy(name="top1", dtype="float32"))
     initialize(model, recipe.architecture.initialization, recipe.run.seed)
     model.compile(
         **optimizer_arguments(recipe, recipe.total_steps, model),

@@ -18,9 +18,8 @@ from keras_vit.inspect import (
     nearest_neighbors,
     position_similarity,
 )
-from keras_vit.inspect.attention import patch_share
+from keras_vit.inspect.attention import gradient_rollout_undefined, patch_share
 from keras_vit.inspect.representation import in_batches
-from keras_vit_cli.evidence import gradient_rollout_undefined
 from keras_vit_cli.html import figure_image, image_rows, pixel_image
 from keras_vit_cli.inspect.image_files import ImageBatch, count_images
 from keras_vit_cli.inspect.model import InspectedModel

@@ -171,27 +171,29 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
         ValueError: The backend is not TensorFlow; the model has no head, two heads, a projection as head, no pooling or
             axial blocks; or it lacks the classes.
     """
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(f"Gradients require the TensorFlow backend. Received: {keras.backend.backend()!r}")
     model, before, after = vit_inside(model)
+    if reason := gradient_rollout_undefined(model, bool(after)):
+        raise ValueError(f"gradient_rollout is not defined for {model.name}: {reason}. Use attention_rollout.")
     images = apply(before, images)
-    if not (model.num_classes or after) or model.head_distillation is not None:
-        raise ValueError(f"Expected a model with one head, see model.with_head(num_classes). Received: {model.name}")
-    if model.config.projection:
-        raise ValueError(f"The head of {model.name} is a projection: it has no classes.")
-    if model.config.pooling == "none":
-        raise ValueError(f"{model.name} has logits for every token (pooling='none'), not one class per image.")
-    if model.config.axial:
-        raise ValueError(
-            f"{model.name} attends along rows, then columns (axial=True): it has no attention between all tokens. Use "
-            "attention_rollout."
-        )
     weights, gradients = _attention_and_gradients(model, images, classes, after)
     joint = np.eye(weights[0].shape[-1])[None]
     for attention, gradient in zip(weights, gradients):
         joint = joint + np.maximum(attention * gradient, 0).mean(axis=1) @ joint  # (B, N, N)
     patches = patch_contributions(joint - np.eye(joint.shape[-1]), model.prefix_tokens, patch_share(model))
     return ops.convert_to_numpy(resize_to_images(patches, model))
+
+
+def gradient_rollout_undefined(vit, has_head: bool = False) -> str:
+    """Why `gradient_rollout` is not defined for a model, perhaps with a head around it; "" if it is."""
+    reasons = (
+        (not (vit.num_classes or has_head), "the model has no head"),
+        (vit.config.projection, "the head is a projection to the space that images share with texts"),
+        (vit.head_distillation is not None, "the model has two heads"),
+        (vit.config.pooling == "none", "the model predicts for every token"),
+        (vit.config.axial, "axial attention is a product of two factors, for which it is not defined"),
+        (keras.backend.backend() != "tensorflow", "it requires the TensorFlow backend"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")
 
 
 def _attention_and_gradients(model, images, classes, after):

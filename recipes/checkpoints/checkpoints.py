@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
+from keras_vit.recipes.agreement import check_equal
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.run_identity import RunIdentity
 from keras_vit.recipes.checkpoints.stop_signals import StopSignals
@@ -114,7 +115,7 @@ class Checkpoints(keras.callbacks.Callback):
         if paths and not self.latest:
             raise OSError(f"None of the {len(paths)} checkpoints in {self.folder} can be read. Choose another folder.")
         self.saved_step = int(model.optimizer.iterations.numpy()) if self.latest else 0
-        self.workers.check_equal(self.saved_step, self.folder)
+        check_equal({f"the newest step in {self.folder}, which all must share": self.saved_step}, self.workers)
         return self.saved_step
 
     def on_train_begin(self, logs=None):

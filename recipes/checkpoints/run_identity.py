@@ -171,12 +171,9 @@ def _of_newest_checkpoint(folder):
 def _from_json(text):
     try:
         values = json.loads(text)
-        identity = RunIdentity(**{**values, "class_names": tuple(values["class_names"])})
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return RunIdentity(**{**values, "class_names": tuple(values["class_names"])})
+    except (ValueError, TypeError, KeyError):
         return None
-    words = (identity.id, identity.process, identity.files, *identity.class_names)
-    counts = identity.images.values() if isinstance(identity.images, dict) else (None,)
-    return identity if all(isinstance(x, str) for x in words) and all(type(x) is int for x in counts) else None
 
 
 LOCK = ".lock"

@@ -1,7 +1,7 @@
 """Evaluation of a classifier on a split of a dataset: also ReaL labels, ObjectNet, variants of ImageNet."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -61,8 +61,6 @@ def evaluate_classifier(
     split: str = "test",
     *,
     batch_size: int = 64,
-    resize: Literal["squash", "shortest", "shortest_area"] | None = None,
-    crop_fraction: float | None = None,
     objectnet_mapping: str | Path | None = None,
     imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None,
     max_corrupt: float = Data.max_corrupt,
@@ -82,8 +80,6 @@ def evaluate_classifier(
         dataset: From `open_dataset`.
         split: Such as "test" or "validation[:10%]".
         batch_size: Number of images at a time.
-        resize: Overrides `resize` of the model's `Preprocessing`.
-        crop_fraction: Overrides `crop_fraction` of the model's `Preprocessing`.
         objectnet_mapping: The folder "mappings" of ObjectNet. The dataset is then ObjectNet's images, a folder per
             class, and the model a classifier of ImageNet-1k.
         imagenet_variant: The dataset is this variant of ImageNet, and the model a classifier of ImageNet-1k, of whose
@@ -96,7 +92,7 @@ def evaluate_classifier(
     Raises:
         ValueError: The model's head is a projection, as CLIP's; `objectnet_mapping` and `imagenet_variant` are both
             set, the model has different classes, the split is unknown, empty or unlabeled, too many images are corrupt,
-            `resize` or `crop_fraction` is invalid, or the classes or the mapping do not match.
+            or the classes or the mapping do not match.
         OSError: The mapping cannot be read.
     """
     if not hasattr(model, "preprocessing"):
@@ -127,10 +123,8 @@ def evaluate_classifier(
     else:
         names = list(dataset.class_names)
     metrics = _metrics(model, dataset, len(names))
-    overrides = {"resize": resize, "crop_fraction": crop_fraction}
-    preprocess = replace(model.preprocessing, **{name: value for name, value in overrides.items() if value is not None})
-    predict, agreed = _prediction(model, preprocess), []
-    refer = reference and _prediction(reference, reference.preprocessing)
+    predict, agreed = _prediction(model), []
+    refer = reference and _prediction(reference)
     progress = Progress(f"Evaluation on {split}", count_examples(dataset, split), "images") if verbose else None
     for images, labels in batches:
         if progress:
@@ -147,9 +141,9 @@ def evaluate_classifier(
     skipped = count_examples(dataset, split) - sum(read)
     per_class = metrics.per_class(names)
     if isinstance(metrics, MultiLabelMetrics):
-        return ClassificationReport(summary, per_class, [], names, None, preprocess, skipped)
+        return ClassificationReport(summary, per_class, [], names, None, model.preprocessing, skipped)
     reliability, matrix = metrics.reliability(), metrics.confusion_matrix()
-    return ClassificationReport(summary, per_class, reliability, names, matrix, preprocess, skipped)
+    return ClassificationReport(summary, per_class, reliability, names, matrix, model.preprocessing, skipped)
 
 
 def _check_reference(model, reference):
@@ -162,12 +156,12 @@ def _check_reference(model, reference):
         raise ValueError(f"Expected a reference with the classes of {model.name} (here). Received: {received}")
 
 
-def _prediction(model, preprocess) -> Callable:
+def _prediction(model) -> Callable:
     """Function from a list of images of any sizes to logits as an array."""
     if not isinstance(model, keras.Model):
-        return lambda images: model.logits(images, preprocess)
+        return lambda images: model.logits(images, model.preprocessing)
     predict = _batch_prediction(model)
-    return lambda images: predict(preprocess(images))
+    return lambda images: predict(model.preprocessing(images))
 
 
 def _batch_prediction(model) -> Callable:

@@ -8,17 +8,16 @@ HELD_OUT_FRACTION = 0.1
 MAX_ITERATIONS = 10_000  # with a small penalty, classes that the features do not separate take a few thousand
 
 
-def knn(train, labels, test, neighbors: int = 20, temperature: float = TEMPERATURE) -> np.ndarray:
+def knn(train, labels, test, neighbors: int = 20) -> np.ndarray:
     """k-nearest-neighbor classification, weighted by similarity ("Emerging Properties", arXiv 2104.14294, appendix F).
 
-    A neighbor with cosine similarity s has exp(s / temperature) votes.
+    A neighbor with cosine similarity s has exp(s / 0.07) votes.
 
     Args:
         train: (n, D) features.
         labels: (n,) integers.
         test: (m, D) features.
         neighbors: Number of neighbors that vote, at most n.
-        temperature: Above 0; the smaller, the more the nearest neighbors dominate.
 
     Returns:
         (m,) predicted labels.
@@ -32,13 +31,13 @@ def knn(train, labels, test, neighbors: int = 20, temperature: float = TEMPERATU
         raise ValueError(f"`neighbors` must be between 1 and the {len(train)} training images. Received: {neighbors}")
 
     def votes(distances):  # (m, neighbors); relative to the nearest neighbor, whose vote does not vanish
-        return np.exp((distances.min(axis=1, keepdims=True) - distances) / temperature)
+        return np.exp((distances.min(axis=1, keepdims=True) - distances) / TEMPERATURE)
 
     classifier = KNeighborsClassifier(neighbors, weights=votes, algorithm="brute", metric="cosine")
     return classifier.fit(train, labels).predict(test)
 
 
-def linear_probe(train, labels, test, seed: int = 0) -> tuple[np.ndarray, float]:
+def linear_probe(train, labels, test) -> tuple[np.ndarray, float]:
     """Multinomial logistic regression on standardized features, by L-BFGS.
 
     The penalty is the best of nine, a factor of 10 apart, on a held-out tenth of the training images; then the
@@ -48,7 +47,6 @@ def linear_probe(train, labels, test, seed: int = 0) -> tuple[np.ndarray, float]
         train: (n, D) features.
         labels: (n,) integers, at least two of each class.
         test: (m, D) features.
-        seed: Seed of the held-out tenth, which is stratified by class.
 
     Returns:
         (m,) predicted labels, and the chosen inverse penalty C.
@@ -68,7 +66,7 @@ def linear_probe(train, labels, test, seed: int = 0) -> tuple[np.ndarray, float]
             f"Received: {len(labels)} images of {len(classes)} classes, {counts.min()} of the smallest. With so few "
             "images use keras-vit few-shot."
         )
-    tenth = StratifiedShuffleSplit(1, test_size=HELD_OUT_FRACTION, random_state=seed)
+    tenth = StratifiedShuffleSplit(1, test_size=HELD_OUT_FRACTION, random_state=0)
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
     search = GridSearchCV(model, {"logisticregression__C": INVERSE_PENALTIES}, cv=tenth).fit(train, labels)
     return search.predict(test), search.best_params_["logisticregression__C"]

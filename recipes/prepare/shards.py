@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from etils import epath
 from PIL import Image
 
+from keras_vit.atomic_write import replace_folder
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.arrays import decode_examples
 from keras_vit.recipes.data.datasets import open_dataset
@@ -157,18 +158,7 @@ def _replace_when_complete(target, check):
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield new
-        try:
-            check()
-            if target.exists():
-                target.rename(old)
-            new.rename(target)
-        except (ValueError, OSError) as error:
-            new.rename(kept)
-            written = "something else wrote to it in the meantime"
-            reason = written if isinstance(error, ValueError) else error.strerror or error
-            raise ValueError(
-                f"{target} is not replaced: {reason}. The result is complete in {kept}: use it there, or move it."
-            ) from error
+        replace_folder(new, target, old, kept, check)
     finally:
         if old.exists():
             if not target.exists():

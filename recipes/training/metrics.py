@@ -58,23 +58,6 @@ class TopK(keras.metrics.Mean):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchAccuracy(keras.metrics.Mean):
-    """Accuracy of masked-patch pre-training, in [0, 1]: the fraction of colors whose logit is the largest.
-
-    As `keras.metrics.SparseCategoricalAccuracy`, except that a color with NaN or infinity among its logits is never
-    right; Keras takes NaN for class 0.
-
-    Labels: (B, M) or (B, M, 16) integers; logits: with one more axis, of the classes.
-    """
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        logits = ops.cast(y_pred, "float32")
-        predicted = ops.argmax(logits, axis=-1)
-        right = (predicted == ops.cast(y_true, predicted.dtype)) & _all_finite(logits)
-        return super().update_state(ops.cast(right, self.dtype), sample_weight)
-
-
-@keras.saving.register_keras_serializable(package="keras_vit")
 class MeanAveragePrecision(keras.metrics.Metric):
     """Mean average precision of multi-label images, in [0, 1], over the classes that have an image.
 

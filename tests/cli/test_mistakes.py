@@ -72,7 +72,6 @@ MISTAKES = [
     ("preflight cifar10-scratch --npu SM8750", "cifar10-scratch"),
     ("preflight cifar10-scratch --weights gone.keras --architecture.depth 3", "--architecture.depth 3"),
     ("preflight m.tflite --output taken.npz", "--output"),
-    ("probe m.npz --dataset digits --methods", "--methods"),
     (
         "sweep finetune-pets --recipe.weights None --recipe.data.train-split train[:80%]",
         "--held-out-split 'train[70%:80%]'",

@@ -60,15 +60,15 @@ def test_interrupted_run_leaves_the_previous_one(previous, tmp_path, error):
 
 
 def test_failed_replacement_restores_the_previous_folder(previous, tmp_path, monkeypatch):
-    replace, calls = os.replace, []
+    rename, calls = os.rename, []
 
     def fails_at_the_second(source, target):
         calls.append(target)
         if len(calls) == 2:
             raise OSError("No space left on device")
-        replace(source, target)
+        rename(source, target)
 
-    monkeypatch.setattr(os, "replace", fails_at_the_second)
+    monkeypatch.setattr(os, "rename", fails_at_the_second)
     with pytest.raises(ValueError, match="No space left on device") as raised, new_folder(previous, MARK) as folder:
         (folder / "new").touch()
     kept = str(raised.value).rpartition("/")[2].rstrip(".")

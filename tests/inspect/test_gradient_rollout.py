@@ -68,9 +68,9 @@ def test_patches_beside_the_class_token_count(trained_toy, images):
     "changes,classes,message",
     [
         *(({}, classes, "3 integers from 0 to 4") for classes in ([1], [0, 1, 5], [0.0, 1.0, 2.0], [-1, 0, 0])),
-        ({"num_classes": 0}, None, "one head"),
+        ({"num_classes": 0}, None, "no head"),
         ({"pooling": "none"}, None, "every token"),
-        ({"axial": True}, None, "between all tokens"),
+        ({"axial": True}, None, "axial attention"),
     ],
 )
 def test_wrong_classes_and_models(toy, images, changes, classes, message):

@@ -1,12 +1,12 @@
 import pytest
 
 import keras_vit
-from keras_vit.weights import augreg
+from keras_vit.weights import published
 from keras_vit.weights.downloads import cache_path
 from keras_vit.weights.published import FOLDERS, published_names, resolve
 
 ADDRESSES = {
-    f"augreg/{augreg.EXAMPLE_TUNED}": f"vit_models/augreg/{augreg.EXAMPLE_TUNED}.npz",
+    f"augreg/{published.EXAMPLE_TUNED}": f"vit_models/augreg/{published.EXAMPLE_TUNED}.npz",
     "vit/imagenet21k/ViT-B_16.npz": "vit_models/imagenet21k/ViT-B_16.npz",
     "vit/imagenet21k+imagenet2012/R50+ViT-B_16": "vit_models/imagenet21k%2Bimagenet2012/R50%2BViT-B_16.npz",
     "vit/gsam/ViT-S_32": "vit_models/gsam/ViT-S_32.npz",
@@ -42,21 +42,20 @@ def test_unknown_names_get_suggestions(name, nearest):
 
 
 @pytest.mark.parametrize(
-    "change,message",
+    "change,wrong",
     [
-        (("aug_medium1", "aug_light2"), "Received: 'aug_light2'"),
-        (("wd_0.1", "wd_0.2"), "Received: 'wd_0.2'.*Did you mean wd_0"),
-        (("B_16", "B/16"), "Received: 'B/16'.*Did you mean B_16"),
-        (("-sd_0.0", ""), "Expected 8 parts .*Received 7"),
-        (("imagenet2012", "imagenet"), "Received: 'imagenet'.*Did you mean imagenet2012"),
-        (("-res_384", ""), "Expected 4 parts .*Received 3"),
-        (("-res", "--res"), "double dash"),
+        (("aug_medium1", "aug_light2"), "'aug_light2'"),
+        (("B_16", "B/16"), "'B/16'"),
+        (("-sd_0.0", ""), "wd_0.1-do_0.0'"),
+        (("imagenet2012", "imagenet"), "'imagenet'"),
+        (("-res_384", ""), "lr_0.03'"),
+        (("-res", "--res"), "sd_0.0'"),
     ],
 )
-def test_malformed_augreg_names_get_an_example(change, message):
-    with pytest.raises(ValueError, match=message) as error:
-        resolve("augreg/" + augreg.EXAMPLE_TUNED.replace(*change))
-    assert f"augreg/{augreg.EXAMPLE_TUNED}" in str(error.value)
+def test_malformed_augreg_names_get_an_example(change, wrong):
+    with pytest.raises(ValueError, match=f"{wrong} does not fit <") as error:
+        resolve("augreg/" + published.EXAMPLE_TUNED.replace(*change))
+    assert f"augreg/{published.EXAMPLE_TUNED}" in str(error.value)
 
 
 def test_augreg_names_that_are_not_listed_resolve():

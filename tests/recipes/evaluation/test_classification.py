@@ -29,9 +29,6 @@ def test_metrics_of_all_images(model, digits):
     assert report.per_class == expected.per_class("0123456789")
     assert sum(row["images"] for row in report.reliability) == 45
     assert report.preprocessing == model.preprocessing
-    report = evaluate_classifier(model, digits, "test[:5]", resize="shortest", crop_fraction=0.5)
-    assert (report.preprocessing.resize, report.preprocessing.crop_fraction) == ("shortest", 0.5)
-    assert model.preprocessing.crop_fraction == 1.0
 
 
 def test_model_on_a_tpu_host_is_not_compiled_for_the_tpu(model, digits, monkeypatch):

@@ -16,22 +16,21 @@ def digits():
     return pixels[:800], labels[:800], pixels[800:1200], labels[800:1200]
 
 
-def knn_by_loops(train, labels, test, count, temperature):
+def knn_by_loops(train, labels, test, count):
     winners = []
     for image in test:
         cosines = train @ image / np.linalg.norm(train, axis=1) / np.linalg.norm(image)
         score = np.zeros(10)
         for i in np.argsort(-cosines)[:count]:
-            score[labels[i]] += np.exp(cosines[i] / temperature)
+            score[labels[i]] += np.exp(cosines[i] / 0.07)
         winners.append(score.argmax())
     return winners
 
 
-@pytest.mark.parametrize("temperature", [0.002, 0.07, 10.0])
-def test_knn_votes_by_cosine_similarity(digits, temperature):
+def test_knn_votes_by_cosine_similarity(digits):
     train, labels, test, _ = digits
-    votes = knn(train, labels, test[:100], 15, temperature)
-    np.testing.assert_array_equal(votes, knn_by_loops(train, labels, test[:100], 15, temperature))
+    votes = knn(train, labels, test[:100], 15)
+    np.testing.assert_array_equal(votes, knn_by_loops(train, labels, test[:100], 15))
 
 
 def test_accuracy_on_digits(digits):
@@ -49,9 +48,9 @@ def test_penalty_is_the_best_on_a_held_out_tenth():
     labels = random.integers(0, 2, 400)
     features = random.normal(0, 3, (400, 60))
     features[:, 0] += 6 * labels
-    predicted, strength = linear_probe(features[:300], labels[:300], features[300:], seed=3)
+    predicted, strength = linear_probe(features[:300], labels[:300], features[300:])
     x = (features - features[:300].mean(axis=0)) / features[:300].std(axis=0)
-    rest, tenth = next(StratifiedShuffleSplit(1, test_size=0.1, random_state=3).split(x[:300], labels[:300]))
+    rest, tenth = next(StratifiedShuffleSplit(1, test_size=0.1, random_state=0).split(x[:300], labels[:300]))
     scores = {
         penalty: LogisticRegression(C=penalty).fit(x[rest], labels[rest]).score(x[tenth], labels[tenth])
         for penalty in (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.training.metrics import PatchAccuracy, TopK, training_metrics
+from keras_vit.recipes.training.metrics import TopK, training_metrics
 
 
 def test_integer_mixed_and_multi_label_targets():
@@ -50,21 +50,13 @@ def test_nonfinite_logits_are_never_right(way):
 
     labels = np.array([0, 3, 7, 1])
     logits = 5 * np.eye(8, dtype="float32")[labels]  # all right
-    metrics, patches = [after_one_batch(metric) for metric in training_metrics(8)], after_one_batch(PatchAccuracy())
+    metrics = [after_one_batch(metric) for metric in training_metrics(8)]
     for bad in (np.nan, np.inf, -np.inf):
         spoiled = logits.copy()
         spoiled[0], spoiled[1, 3], spoiled[2, 6] = bad, bad, bad  # all, the correct one, another one; 1 stays right
         for computed in metrics:
             assert computed(labels, logits) == 1.0 and computed(labels, spoiled) == 0.25
             assert computed(np.eye(8, dtype="float32")[labels], spoiled) == 0.25
-        assert patches(labels[None], logits[None]) == 1.0 and patches(labels[None], spoiled[None]) == 0.25
-
-
-def test_patch_accuracy_equals_that_of_keras():
-    random = np.random.default_rng(0)
-    logits = random.integers(0, 5, (6, 4, 16, 8)).astype("float32")  # many ties
-    labels = random.integers(0, 8, (6, 4, 16))
-    assert value(PatchAccuracy(), labels, logits) == value(keras.metrics.SparseCategoricalAccuracy(), labels, logits)
 
 
 @pytest.mark.parametrize("floatx", ["float16", "float64"])
