@@ -118,6 +118,14 @@ def seed_generators(layers) -> list:
     return [generator for generator in generators if generator is not None]
 
 
+def inside_lambda() -> bool:
+    """Whether a `keras.layers.Lambda` is called, on its own or while a functional model is made."""
+    from keras.src.backend.common.global_state import get_global_attribute
+
+    context = get_global_attribute("current_call_ctx")
+    return isinstance(getattr(context, "entry_layer", None), keras.layers.Lambda)
+
+
 def is_quantized(layer) -> bool:
     """Whether Keras's `quantize` replaced the kernel of this layer."""
     return getattr(layer, "quantization_mode", None) is not None

@@ -12,6 +12,7 @@ from keras_vit.keras_internals import (
     all_layers,
     compiled_by_xla,
     fixed_seeds,
+    inside_lambda,
     is_quantized,
     seed_generators,
     xla_optimization_barrier,
@@ -30,6 +31,13 @@ PRIVATE = [
 @pytest.mark.parametrize("module,name", PRIVATE)
 def test_it_exists(module, name):
     assert operator.attrgetter(name)(importlib.import_module(module)) is not None
+
+
+def test_inside_lambda():
+    found, inputs = [], keras.Input((2,))
+    keras.layers.Lambda(lambda x: (found.append(inside_lambda()), x)[1])(inputs)
+    keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    assert found and all(found) and not inside_lambda()
 
 
 def test_compiled_by_xla_and_barrier():

@@ -2,6 +2,7 @@
 
 import re
 
+import keras
 import pytest
 
 import keras_vit
@@ -36,3 +37,10 @@ def test_names_of_timm():
         keras_vit.ViT("vit_tiny_patch16_224")
     with pytest.raises(ValueError, match="Expected a variant"):
         keras_vit.ViT("vit_medium_patch16_224")
+
+
+def test_a_lambda_of_the_preprocessing_is_warned_of(toy):
+    model, inputs = toy(), keras.Input((40, 30, 3))
+    with pytest.warns(UserWarning, match=re.escape("x = model.preprocess(inputs)")):
+        keras.layers.Lambda(model.preprocess)(inputs)
+    model.preprocess(inputs)

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import warnings
 import weakref
 from dataclasses import asdict, replace
 from typing import ClassVar
@@ -10,7 +11,7 @@ import keras
 from keras import ops
 
 from keras_vit.classification import check_takes_logits, classify
-from keras_vit.keras_internals import all_layers, is_quantized, of_size, release_gradients
+from keras_vit.keras_internals import all_layers, inside_lambda, is_quantized, of_size, release_gradients
 from keras_vit.models.pixel_checks import ChecksPixels
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.other_words import with_other_words
@@ -183,6 +184,12 @@ class ImageModel(ChecksPixels):
         """
         if isinstance(images, keras.KerasTensor):
             return PreprocessingLayer(self.preprocessing)(images)
+        if inside_lambda():
+            warnings.warn(
+                "A model with keras.layers.Lambda(model.preprocess) cannot be loaded after it was saved. Call it "
+                "without Lambda: x = model.preprocess(inputs).",
+                stacklevel=2,
+            )
         return self.preprocessing(images)
 
     def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:

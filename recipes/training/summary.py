@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -10,6 +11,8 @@ from keras_vit.recipes.distributed import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.training.checks import count_images
 from keras_vit.recipes.training.keras_internals import is_default_strategy
+
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def describe_run(
@@ -27,7 +30,7 @@ def describe_run(
         "length": _length(recipe, count_images(recipe, dataset)[recipe.data.train_split], total_steps),
         "model": _model(model),
         "data": _data(recipe, dataset),
-        "precision": recipe.run.precision,
+        "precision": recipe.run.precision + _slow_bfloat16(recipe.run.precision, strategy),
         "optimizer": _optimizer(recipe.optimizer) + _split(recipe.run, strategy.num_replicas_in_sync),
     }
     if recipe.has_teacher:
@@ -55,6 +58,15 @@ def _devices(strategy):
     local = ", ".join(f"{count} {kind}{_gpu_names(kind)}" for kind, count in devices.items())
     workers = replicas // max(1, sum(devices.values()))
     return f"{f'{workers} workers of ' if workers > 1 else ''}{local}, {type(strategy).__name__}, {replicas} replicas"
+
+
+def _slow_bfloat16(precision, strategy):
+    """A remark if the CPU that trains has no products of bfloat16, which are then emulated."""
+    on_cpu = is_default_strategy(strategy) and not tf.config.list_logical_devices("GPU")
+    if precision != "mixed_bfloat16" or not on_cpu or not CPU_INFO.is_file():
+        return ""
+    has_bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(CPU_INFO.read_text().split())  # the last on Arm
+    return "" if has_bfloat16 else "; this CPU has no bfloat16 products, and float32 is faster"
 
 
 def _gpu_names(kind):

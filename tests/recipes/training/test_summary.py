@@ -10,6 +10,7 @@ from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed import choose_strategy
 from keras_vit.recipes.recipe import Augment, Data, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.training import summary
 from keras_vit.recipes.training.checks import check_data, check_recipe
 from keras_vit.recipes.training.summary import describe_run
 
@@ -47,6 +48,15 @@ def test_summary_of_a_run(recipe, toy, logical_cpus):
         assert all(part in line for part in parts), line
     resumed = replace(recipe, run=replace(recipe.run, resume=True))
     assert "from step 0" in describe_run(resumed, strategy, model, dataset, 100)
+
+
+@pytest.mark.parametrize("flags,slow", [("avx512f amx_bf16", False), ("avx512f", True)])
+def test_summary_names_slow_bfloat16(recipe, toy, tmp_path, monkeypatch, flags, slow):
+    (tmp_path / "cpuinfo").write_text(f"flags : fpu {flags}\n")
+    monkeypatch.setattr(summary, "CPU_INFO", tmp_path / "cpuinfo")
+    recipe = replace(recipe, run=replace(recipe.run, precision="mixed_bfloat16"))
+    text = describe_run(recipe, tf.distribute.get_strategy(), toy(num_classes=10), open_dataset(recipe.data), 100)
+    assert "mixed_bfloat16" in text and ("no bfloat16 products" in text) == slow
 
 
 @pytest.mark.parametrize(
