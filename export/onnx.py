@@ -77,7 +77,9 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
         separate_padding(proto.graph, onnx)
         if converter:
             half = converter.OnnxModel(proto)
-            half.convert_float_to_float16(use_symbolic_shape_infer=False, keep_io_types=True)
+            half.convert_float_to_float16(
+                use_symbolic_shape_infer=False, keep_io_types=True, node_block_list=_of_moments(proto.graph)
+            )
             half.topological_sort()
             proto = half.model
         metadata = {"preprocessing": json.dumps(model.preprocessing.get_config())}
@@ -91,6 +93,13 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
         onnx.save(proto, file)
         os.replace(file, path)
     return path
+
+
+def _of_moments(graph) -> list[str]:
+    """Names of the operations of layers that compute moments: squares of a hybrid's maps are infinite in float16."""
+    mark = "/moments/"
+    scopes = tuple({node.name.partition(mark)[0] + "/" for node in graph.node if mark in node.name})
+    return [node.name for node in graph.node if node.name.startswith(scopes)]
 
 
 def _check(model, path, dtype):

@@ -10,8 +10,10 @@ import onnx
 import onnxruntime
 import pytest
 import tensorflow as tf
+from onnx.reference import ReferenceEvaluator
 from randomize import randomize
 
+import keras_vit
 from keras_vit import AxialResNet, BiT, Preprocessing
 from keras_vit.export import check_parity
 from keras_vit.export.onnx import write_onnx
@@ -152,3 +154,13 @@ def test_pixels_and_half_precision(trained_toy, tmp_path, dtype, tolerance):
     assert row.agreement == 1 and row.max_difference < tolerance
     large = {tensor.data_type for tensor in onnx.load(path).graph.initializer if np.prod(tensor.dims) > 100}
     assert large == {onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
+
+
+@pytest.mark.slow
+def test_hybrid_in_half_precision(tmp_path):
+    """In onnx's evaluator, which rounds every result to float16, as a GPU does; onnxruntime on a CPU does not."""
+    model = keras_vit.load("cifar10/R6_Ti_4")
+    images = model.preprocess(np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3)).astype("float32"))
+    path = write_onnx(model, tmp_path / "hybrid.onnx", dtype="float16")
+    (logits,) = ReferenceEvaluator(str(path)).run(None, {"images": images.numpy()})
+    np.testing.assert_allclose(logits, model(images), atol=0.05)
