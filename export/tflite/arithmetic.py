@@ -23,7 +23,7 @@ _WATCHING: ContextVar[list | None] = ContextVar("watching", default=None)
 _SMALLEST = 2.0**-10
 _PIECES = 16
 # Names of operations in the file. None contains another.
-ROTATE_BACK = "rotate_back"
+ROTATE_BACK, SQUARES = "rotate_back", "squares_of_groups"
 ROUNDING_ERROR, CARRIED_ERROR, NORMALIZED_ERROR = "rounding_error", "carried_error", "normalized_error"
 
 
@@ -117,9 +117,12 @@ def group_norm(norm, maps, training=None, relu=False):
     if current_arithmetic() == INTEGERS:
         pixels = tf.transpose(tf.reshape(centered, (batch, height * width, channels)), (0, 2, 1))  # (B, C, H W)
         pixels = tf.reshape(pixels, (batch, norm.groups, members, -1))
-        # Squares are the diagonal. A product of each channel alone takes several times as long.
-        products = tf.reshape(tf.matmul(pixels, pixels, transpose_b=True), (batch, norm.groups, 1, members**2))
-        rsqrt = _piecewise_rsqrt(products, np.eye(members).ravel(), norm, height * width * members)  # (B, G, 1, 1)
+        # Squares are the diagonal. A product of each channel alone takes several times as long. Twice the pixels are a
+        # second tensor: GPU delegates do not multiply one by itself.
+        products = tf.matmul(pixels, 2 * pixels, transpose_b=True, name=SQUARES)
+        products = tf.reshape(products, (batch, norm.groups, 1, members**2))
+        halves = np.eye(members).ravel() / 2
+        rsqrt = _piecewise_rsqrt(products, halves, norm, height * width * members)  # (B, G, 1, 1)
         factor = of_channels(tf.reshape(rsqrt, (batch, norm.groups, 1)))
     else:
         variance = of_groups(centered * centered)

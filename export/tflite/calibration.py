@@ -14,7 +14,13 @@ from ai_edge_litert.interpreter import Interpreter
 from ai_edge_litert.schema_py_generated import ActivationFunctionType, ModelT, TensorType
 from ai_edge_litert.schema_py_generated import BuiltinOperator as _Code
 
-from keras_vit.export.tflite.arithmetic import CARRIED_ERROR, NORMALIZED_ERROR, ROUNDING_ERROR, watch_norms
+from keras_vit.export.tflite.arithmetic import (
+    CARRIED_ERROR,
+    NORMALIZED_ERROR,
+    ROUNDING_ERROR,
+    SQUARES,
+    watch_norms,
+)
 from keras_vit.export.tflite.flatbuffer import operator_code, operators_of_kind, pack_model, unpack_model
 from keras_vit.export.tflite.graph import batches
 from keras_vit.export.tflite.graph_rewrite import (
@@ -201,7 +207,7 @@ def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
         elif code == _Code.GELU:
             low, high = measured(index := int(operator.inputs[0]))
             ends[index] = max(low, _GELU_LOWEST), max(high, 0)
-        elif code == _Code.BATCH_MATMUL and operator.inputs[0] == operator.inputs[1]:  # only squares are read
+        elif SQUARES in names[output]:  # products of two channels are not read
             ends[output] = 0, measured(output)[1]
         elif code == _Code.ADD and not differences.isdisjoint(map(int, operator.inputs)):
             ends[output] = 0, 1
