@@ -142,7 +142,7 @@ def write_files(options, model, data, folder) -> dict[str, Path]:
                 class_names=names,
                 license=options.license,
             )[web_format]
-            write_web_page(page_model, folder / "web", names or [str(i) for i in range(model.num_classes)])
+            write_web_page(page_model, folder / "web")
         files["web"] = folder / "web" / MODEL_FILE
     if formats:
         files |= write_tflite(

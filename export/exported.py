@@ -253,12 +253,17 @@ def _classifier(path, probabilities, preprocessing, class_names, num_classes, ac
     return ExportedClassifier(str(path), probabilities, preprocessing, names, num_classes, activation)
 
 
-def _preprocessing(config, path) -> Preprocessing:
+def stated_preprocessing(config, path) -> Preprocessing:
+    """The preprocessing that a file states; `path` names it in the error if it states none."""
     if not config:
         raise ValueError(
             f"{path} does not state how images are prepared. Expected a file of `keras-vit export` or keras_vit.export."
         )
-    preprocessing = Preprocessing.from_config(config, path)
+    return Preprocessing.from_config(config, path)
+
+
+def _preprocessing(config, path) -> Preprocessing:
+    preprocessing = stated_preprocessing(config, path)
     warn_if_assumed(path, preprocessing)
     return preprocessing
 

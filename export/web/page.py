@@ -6,14 +6,14 @@ network.
 
 import base64
 import hashlib
-import json
 import os
 import shutil
 import tarfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 from http.client import HTTPException
 from importlib import resources
 from pathlib import Path
@@ -21,27 +21,30 @@ from pathlib import Path
 from keras_vit.atomic_write import new_files, write_file
 from keras_vit.cache_dir import cache_dir
 from keras_vit.export.checks import check_new_folder, checked_class_names
-from keras_vit.export.names import ATTENTION, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE
-from keras_vit.export.tflite.flatbuffer import check_tflite, read_signatures, unpack_model
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.export.exported import stated_preprocessing
+from keras_vit.export.names import ATTENTION, CLASSIFY, INPUT, OUTPUTS
+from keras_vit.export.tflite.metadata import DescribedFile, read_description, with_metadata
 
-MODEL_FILE, SETTINGS_FILE = "model.tflite", "settings.json"  # main.js fetches them by these names
+MODEL_FILE = "model.tflite"  # main.js fetches it by this name
+EXAMPLES = '<div id="examples" role="group" aria-label="Examples" hidden>'  # in index.html
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")  # formats that every browser decodes
 
 
-def write_web_page(tflite_path, folder, class_names: Sequence, examples: Iterable = ()) -> Path:
+def write_web_page(tflite_path, folder, class_names: Sequence | None = None, examples: Iterable = ()) -> Path:
     """Writes a web page that classifies images in the browser and shows attention maps, without network access.
 
-    The folder has the page, the model, its preprocessing (from preprocessing.json next to the model) and LiteRT.js, 29
-    MB of which a visitor loads a third. Any static web server can serve it under any URL, for example `python3 -m
-    http.server --directory <folder>`. Opened as a file, the page only shows that it requires a server.
+    The folder has the page, the model and LiteRT.js, 29 MB of which a visitor loads a third. Any static web server can
+    serve it under any URL, for example `python3 -m http.server --directory <folder>`. Opened as a file, the page only
+    shows that it requires a server. The page reads class names and preprocessing from model.tflite, which another file
+    of `write_tflite` may replace.
 
     Args:
-        tflite_path: A file with the signature "classify": `images` (1, H, W, 3), pixels in [0, 255] as float32 or
-            quantized uint8, to `probabilities` (1, num_classes). The map of a signature "attention", from the same
-            `images` to `attention` (1, h, w) on the patch grid, is drawn over the image.
+        tflite_path: A file of `write_tflite`, or `with_metadata`, with the signature "classify": `images` (1, H, W, 3),
+            or (1, H, W, 1) for gray, pixels in [0, 255] as float32 or uint8, to `probabilities` (1, num_classes). The
+            map of a signature "attention", from the same `images` to `attention` (1, h, w) on the patch grid, is drawn
+            over the image.
         folder: Folder to write; must not exist.
-        class_names: One name per class, or (WordNet id, name) pairs.
+        class_names: One name per class, or (WordNet id, name) pairs; by default those of the file.
         examples: Paths of example images, .jpg, .png or .webp.
 
     Returns:
@@ -50,79 +53,56 @@ def write_web_page(tflite_path, folder, class_names: Sequence, examples: Iterabl
     Raises:
         ValueError: The folder is not empty, the number of class names differs from the number of classes, an example is
             not an image, or the page cannot run the model.
-        FileNotFoundError: The model, its preprocessing.json or an example does not exist.
+        FileNotFoundError: The model or an example does not exist.
         ConnectionError: LiteRT.js is not cached and could not be downloaded; see `fetch_web_runtime`.
     """
     tflite_path, folder = Path(tflite_path), Path(folder)
     check_new_folder(folder)
-    preprocessing = _preprocessing(tflite_path)
-    signatures = _signatures(tflite_path, preprocessing.image_size)
-    names = checked_class_names(class_names, signatures[CLASSIFY]["output"]["shape"][-1])
+    described = read_description(tflite_path)
+    num_classes = _checked_classes(described)
+    content, about = tflite_path.read_bytes(), described.description
+    if class_names is not None:
+        content = with_metadata(content, replace(about, class_names=checked_class_names(class_names, num_classes)))
     example_files = _checked_examples(examples)
     fetch_web_runtime()
-    settings = {
-        "name": tflite_path.name,
-        "size_bytes": tflite_path.stat().st_size,
-        "runtime": f"LiteRT.js {PACKAGES[0].version}",
-        "preprocessing": preprocessing.get_config(),
-        "signatures": signatures,
-        "examples": [{"file": file, "name": path.stem} for file, path in example_files.items()],
-        "class_names": names,
-    }
+    buttons = (
+        f'\n<button type="button"><img src="{file}" alt="Example: {escape(path.stem)}"></button>'
+        for file, path in example_files.items()
+    )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with new_files(folder) as (temporary,):
         temporary.mkdir()
         for resource in (resources.files("keras_vit.export.web") / "static").iterdir():
             (temporary / resource.name).write_bytes(resource.read_bytes())
+        page = temporary / "index.html"
+        page.write_text(page.read_text("utf-8").replace(EXAMPLES, EXAMPLES + "".join(buttons)), "utf-8")
         unpack_web_runtime(temporary / "litert")
-        shutil.copyfile(tflite_path, temporary / MODEL_FILE)
-        (temporary / SETTINGS_FILE).write_text(json.dumps(settings, indent=1) + "\n")
+        (temporary / MODEL_FILE).write_bytes(content)
         for file, path in example_files.items():
             (temporary / file).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, temporary / file)
     return folder
 
 
-def _preprocessing(tflite_path) -> Preprocessing:
-    file = tflite_path.with_name(PREPROCESSING_FILE)
-    for path in (tflite_path, file):
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist. A web page requires the .tflite file and {file.name}.")
-    try:
-        config = json.loads(file.read_text())
-    except ValueError as error:
-        raise ValueError(f"{file} is not a file that `write_tflite` writes: {error}") from error
-    return Preprocessing.from_config(config, file)
-
-
-def _signatures(tflite_path, image_size) -> dict:
-    """Tensors of each signature as the page needs them; LiteRT.js reports neither scale nor zero point."""
-    available = read_signatures(unpack_model(check_tflite(tflite_path).read_bytes()))
+def _checked_classes(described: DescribedFile) -> int:
+    """The number of classes of a file that the page can run; raises ValueError for others."""
+    path, available = described.path, described.signatures
+    preprocessing = stated_preprocessing(described.description.preprocessing, path)
     if CLASSIFY not in available:
-        raise ValueError(f"{tflite_path} has no signature {CLASSIFY!r}. Received: {', '.join(available) or 'none'}")
-    signatures = {}
+        raise ValueError(f"{path} has no signature {CLASSIFY!r}. Received: {', '.join(available) or 'none'}")
     for key in (key for key in (CLASSIFY, ATTENTION) if key in available):
         tensors = (*available[key].inputs, *available[key].outputs)
         if [tensor.name for tensor in tensors] != [INPUT, OUTPUTS[key]]:
             received = ", ".join(map(str, tensors))
             raise ValueError(f"Signature {key!r} must take {INPUT!r} and return {OUTPUTS[key]!r}. Received: {received}")
-        image, output = tensors
-        if image.shape != (1, *image_size, 3):
-            raise ValueError(
-                f"{tflite_path} takes images of the shape {image.shape}, but {PREPROCESSING_FILE} next to it produces "
-                f"{(1, *image_size, 3)}. Export them together."
-            )
-        signatures[key] = {"input": _settings(image), "output": _settings(output)}
-    return signatures
-
-
-def _settings(tensor) -> dict:
-    if tensor.dtype not in ("float32", "uint8"):  # and int32, which keras_vit does not export
-        raise ValueError(
-            f"LiteRT.js supports float32 and uint8, but {tensor.name!r} is {tensor.dtype}. Export another format."
-        )
-    scale, zero_point = tensor.quantization or (0.0, 0)
-    return {"name": tensor.name, "dtype": tensor.dtype, "shape": tensor.shape, "scale": scale, "zero_point": zero_point}
+        expected = (1, *preprocessing.image_size, preprocessing.channels)
+        if tensors[0].shape != expected:
+            raise ValueError(f"{path} takes images {tensors[0].shape}, but its preprocessing produces {expected}.")
+        for tensor, scale in zip(tensors, (1, 1 / 256 if key == CLASSIFY else None)):
+            wrong = tensor.quantization and scale and tensor.quantization != (scale, 0)
+            if tensor.dtype not in ("float32", "uint8") or wrong:
+                raise ValueError(f"The page runs float32 and uint8 files of `write_tflite`. Received: {tensor}")
+    return available[CLASSIFY].outputs[0].shape[-1]
 
 
 def _checked_examples(examples) -> dict[str, Path]:

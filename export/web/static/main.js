@@ -11,7 +11,7 @@ const element = (id) => document.getElementById(id);
 
 const camera = new Camera(element, () => Boolean(shown));
 
-let settings, bytes, model, shown;
+let bytes, model, shown;
 let work = Promise.resolve(); // one job at a time
 
 /** Runs a job after the previous ones; errors are shown on the page. */
@@ -36,7 +36,7 @@ async function show(blob) {
 }
 
 async function classify(canvas) {
-  const { pixels, region } = preprocess(canvas, settings.preprocessing);
+  const { pixels, region } = preprocess(canvas, model.preprocessing);
   await new Promise((resolve) => setTimeout(resolve)); // shows the status before the model blocks the page
   const start = performance.now();
   const probabilities = await model.classify(pixels);
@@ -47,7 +47,7 @@ async function classify(canvas) {
   listPredictions(best, probabilities);
   element("latency").textContent = `${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms`;
   element("details").hidden = false;
-  setStatus(`${settings.class_names[best[0]]}, ${percent(probabilities[best[0]])}`);
+  setStatus(`${model.classNames[best[0]]}, ${percent(probabilities[best[0]])}`);
 }
 
 function listPredictions(best, probabilities) {
@@ -55,7 +55,7 @@ function listPredictions(best, probabilities) {
     ...best.map((index) => {
       const item = document.createElement("li");
       item.innerHTML = '<span class="name"></span><span class="probability"></span><span class="bar" aria-hidden="true"><i></i></span>';
-      item.querySelector(".name").textContent = settings.class_names[index];
+      item.querySelector(".name").textContent = model.classNames[index];
       item.querySelector(".probability").textContent = percent(probabilities[index]);
       item.querySelector("i").style.width = `${100 * probabilities[index]}%`;
       return item;
@@ -83,30 +83,35 @@ function draw(canvas, map, region) {
   if (map) {
     const [across, down] = [width / canvas.width, height / canvas.height];
     const [x, y, w, h] = [region.x * across, region.y * down, region.width * across, region.height * down];
-    drawAttention(element("overlay"), map, settings.signatures.attention.output.shape.slice(1), { x, y, width: w, height: h });
+    drawAttention(element("overlay"), map, model.attentionGrid, { x, y, width: w, height: h });
   }
   element("viewer").hidden = false;
   element("hint").hidden = true;
   element("drop").classList.add("full");
 }
 
+function megabytes() {
+  return `${(bytes.length / 1e6).toFixed(1)} MB`;
+}
+
 async function open(accelerator) {
-  setStatus(`Loading the model (${(settings.size_bytes / 1e6).toFixed(1)} MB) …`);
+  setStatus(`Loading the model (${megabytes()}) …`);
   try {
-    model = await openModel(settings, bytes, accelerator);
+    model = await openModel(bytes, accelerator);
     element("note").hidden = true;
   } catch (error) {
     if (accelerator === "wasm") throw error;
     element("note").textContent = `${error.message} The model runs on the CPU.`;
     element("note").hidden = false;
     element("accelerator").value = "wasm";
-    model = await openModel(settings, bytes, "wasm");
+    model = await openModel(bytes, "wasm");
   }
   setStatus("Ready. Choose an image.");
 }
 
 async function fetchFile(name) {
-  const response = await fetch(new URL(name, import.meta.url));
+  // Asks the server whether the file has changed: browsers would take yesterday's model from their cache.
+  const response = await fetch(new URL(name, import.meta.url), { cache: "no-cache" });
   if (!response.ok) throw new Error(`${name} is missing (${response.status}). Copy the whole folder of this page.`);
   return response;
 }
@@ -141,28 +146,22 @@ function listen() {
 }
 
 function offerExamples() {
-  for (const { file, name } of settings.examples) {
-    const button = document.createElement("button");
-    const image = document.createElement("img");
-    button.type = "button";
-    image.src = file;
-    image.alt = `Example: ${name}`;
-    button.append(image);
-    button.addEventListener("click", () => queue(async () => (camera.stop(), show(await (await fetchFile(file)).blob()))));
-    element("examples").append(button);
+  const buttons = [...element("examples").children];
+  for (const button of buttons) {
+    const { src } = button.firstElementChild;
+    button.addEventListener("click", () => queue(async () => (camera.stop(), show(await (await fetchFile(src)).blob()))));
   }
-  element("examples").hidden = !settings.examples.length;
+  element("examples").hidden = !buttons.length;
 }
 
 queue(async () => {
-  settings = await (await fetchFile("settings.json")).json();
   bytes = new Uint8Array(await (await fetchFile("model.tflite")).arrayBuffer());
-  element("model").textContent = `${settings.name}, ${(settings.size_bytes / 1e6).toFixed(1)} MB`;
-  element("runtime").textContent = settings.runtime;
+  element("model").textContent = megabytes();
+  element("runtime").textContent = `LiteRT.js ${(await (await fetchFile("litert/core/package.json")).json()).version}`;
   element("cpu").hidden = Boolean(await navigator.gpu?.requestAdapter());
   element("accelerator").hidden = !element("cpu").hidden;
   await open("wasm");
-  element("attention-controls").hidden = !settings.signatures.attention;
+  element("attention-controls").hidden = !model.attentionGrid;
   offerExamples();
   listen();
   element("file").disabled = element("camera").disabled = false;

@@ -1,12 +1,6 @@
-// Preprocesses images of any size as preprocessing.json specifies. Canvas scaling differs between browsers; this resizes
-// as TensorFlow does, so that the results equal those of Keras.
+// Preprocesses images of any size as preprocessing.json specifies. Canvas scaling differs between browsers; this equals
+// keras_vit.Preprocessing to a fifth of a gray level.
 
-const KERNELS = {
-  bilinear: { radius: 1, weight: (x) => 1 - x },
-  bicubic: { radius: 2, weight: (x) => (x < 1 ? (1.5 * x - 2.5) * x * x + 1 : ((-0.5 * x + 2.5) * x - 4) * x + 2) },
-  lanczos3: { radius: 3, weight: (x) => lanczos(x, 3) },
-  lanczos5: { radius: 5, weight: (x) => lanczos(x, 5) },
-};
 // Larger canvases stay empty in Safari on phones.
 const MAX_PIXELS = 16e6;
 
@@ -34,8 +28,8 @@ export async function decodeImage(blob) {
 
 /**
  * Resizes and crops a canvas as `preprocessing` specifies.
- * Returns pixels, a Float32Array of (H, W, 3) in [0, 255], and region, the part of the image that the model sees, in
- * pixels of the image.
+ * Returns pixels, a Float32Array of (H, W, 3), or (H, W, 1) for a gray model, in [0, 255], and region, the part of the
+ * image that the model sees, in pixels of the image.
  */
 export function preprocess(canvas, preprocessing) {
   const { width, height } = canvas;
@@ -53,72 +47,86 @@ export function preprocess(canvas, preprocessing) {
   const left = offset((wide - cropWidth) / 2);
   const rows = taps(height, tall, top, cropHeight, preprocessing);
   const columns = taps(width, wide, left, cropWidth, preprocessing);
-  const source = canvas.getContext("2d").getImageData(0, 0, width, height).data; // (height, width, 4)
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height); // (height, width, 4)
+  const channels = preprocessing.mean.length;
+  const source = channels === 1 ? gray(data) : data;
   const region = {
     x: (left * width) / wide,
     y: (top * height) / tall,
     width: (cropWidth * width) / wide,
     height: (cropHeight * height) / tall,
   };
-  return { pixels: resample(source, width, rows, columns), region };
+  return { pixels: resample(source, width, channels, rows, columns, preprocessing.antialias), region };
 }
 
-function resample(source, width, rows, columns) {
-  const pixels = new Float32Array(rows.length * columns.length * 3);
-  const line = new Float32Array(width * 4);
-  let at = 0;
-  for (const row of rows) {
-    line.fill(0);
-    row.weights.forEach((weight, i) => {
-      const start = (row.first + i) * width * 4;
-      for (let j = 0; j < line.length; j++) line[j] += weight * source[start + j];
+/** Resizes the width, then the height. Pillow clips what bicubic and Lanczos overshoot after each, TensorFlow at the end. */
+function resample(source, width, channels, rows, columns, clipsEach) {
+  const stride = channels === 1 ? 1 : 4;
+  const clipped = (value) => Math.min(255, Math.max(0, value));
+  const lines = new Map(); // row of the image -> the same in the new width
+  const resizedLine = (y) => {
+    const line = new Float32Array(columns.length * channels);
+    line.forEach((_, at) => {
+      const { first, weights } = columns[Math.floor(at / channels)];
+      let place = (y * width + first) * stride + (at % channels);
+      let sum = 0;
+      for (let i = 0; i < weights.length; i++, place += stride) sum += weights[i] * source[place];
+      line[at] = clipsEach ? clipped(sum) : sum;
     });
-    for (const { first, weights } of columns) {
-      for (let channel = 0; channel < 3; channel++) {
-        let sum = 0;
-        for (let i = 0; i < weights.length; i++) sum += weights[i] * line[(first + i) * 4 + channel];
-        pixels[at++] = Math.min(255, Math.max(0, sum)); // bicubic resizing overshoots
-      }
-    }
-  }
-  return pixels; // (H, W, 3)
+    return line;
+  };
+  const pixels = new Float32Array(rows.length * columns.length * channels); // (H, W, C)
+  rows.forEach(({ first, weights }, row) => {
+    const start = row * columns.length * channels;
+    weights.forEach((weight, i) => {
+      if (!lines.has(first + i)) lines.set(first + i, resizedLine(first + i));
+      lines.get(first + i).forEach((value, at) => (pixels[start + at] += weight * value));
+    });
+  });
+  return pixels.map(clipped);
 }
 
 /** First input and weights for each of `count` outputs from `start` on, of a side resized from `from` to `to`. */
-function taps(from, to, start, count, { resize, interpolation, antialias }) {
-  if (resize === "shortest_area") return areaTaps(from, to, start, count);
+function taps(from, to, start, count, preprocessing) {
+  const scale = from / to;
+  const { radius, weight } = kernel(scale, preprocessing);
   return Array.from({ length: count }, (_, i) => {
-    const center = ((start + i + 0.5) * from) / to;
-    if (interpolation === "nearest") return { first: Math.min(Math.floor(center), from - 1), weights: [1] };
-    const { radius, weight } = KERNELS[interpolation];
-    const stretch = antialias ? Math.max(1, from / to) : 1;
-    const first = Math.max(0, Math.ceil(center - radius * stretch - 0.5));
-    const last = Math.min(from - 1, Math.floor(center + radius * stretch - 0.5));
-    const raw = [];
-    for (let j = first; j <= last; j++) {
-      const distance = Math.abs(j + 0.5 - center) / stretch;
-      raw.push(distance < radius ? weight(distance) : 0);
+    if (!radius) { // the nearest, in single precision as TensorFlow
+      return { first: Math.floor(Math.fround(Math.fround(start + i + 0.5) * Math.fround(scale))), weights: [1] };
     }
+    const center = (start + i + 0.5) * scale;
+    const first = Math.max(0, Math.ceil(center - radius - 0.5));
+    const last = Math.min(from - 1, Math.floor(center + radius - 0.5));
+    const raw = Array.from({ length: last - first + 1 }, (_, j) => weight(Math.abs(first + j + 0.5 - center)));
     const sum = raw.reduce((a, b) => a + b, 0);
     return { first, weights: raw.map((value) => value / sum) };
   });
 }
 
-/** The same for means of areas: weights are the fractions that pixels have of each output's interval. */
-function areaTaps(from, to, start, count) {
-  return Array.from({ length: count }, (_, i) => {
-    const [low, high] = [((start + i) * from) / to, ((start + i + 1) * from) / to];
-    const first = Math.floor(low);
-    const last = Math.min(from, Math.ceil(high - 1e-9));
-    const weights = [];
-    for (let j = first; j < last; j++) weights.push(((Math.min(high, j + 1) - Math.max(low, j)) * to) / from);
-    return { first, weights };
-  });
+/** The weight of a pixel by its distance from the center, in pixels of the image, which is 0 from `radius` on. */
+function kernel(scale, { resize, interpolation, antialias }) {
+  if (resize === "shortest_area") { // how much of the pixel is within the interval of the output
+    return { radius: (scale + 1) / 2, weight: (x) => Math.max(0, Math.min(1, scale, (scale + 1) / 2 - x)) };
+  }
+  const stretch = antialias ? Math.max(1, scale) : 1;
+  const radius = { nearest: 0, bilinear: 1, bicubic: 2, lanczos3: 3, lanczos5: 5 }[interpolation];
+  const weight = (x) => {
+    if (x >= radius) return 0;
+    if (interpolation === "bilinear") return 1 - x;
+    if (interpolation !== "bicubic") return sinc(x) * sinc(x / radius);
+    return x < 1 ? (1.5 * x - 2.5) * x * x + 1 : ((-0.5 * x + 2.5) * x - 4) * x + 2;
+  };
+  return { radius: radius * stretch, weight: (x) => weight(x / stretch) };
 }
 
-function lanczos(x, radius) {
-  if (x < 1e-3) return 1;
-  return (radius * Math.sin(Math.PI * x) * Math.sin((Math.PI * x) / radius)) / (Math.PI * Math.PI * x * x);
+function sinc(x) {
+  return x < 1e-6 ? 1 : Math.sin(Math.PI * x) / (Math.PI * x);
+}
+
+/** RGBA to gray values as Pillow's mode "L". */
+function gray(data) {
+  const value = (_, i) => (19595 * data[4 * i] + 38470 * data[4 * i + 1] + 7471 * data[4 * i + 2] + 32768) >> 16;
+  return Uint8Array.from({ length: data.length / 4 }, value);
 }
 
 /** Rounds as Python does: halves to the nearest even integer. */
