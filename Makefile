@@ -15,7 +15,7 @@ CLIENT_LIBRARIES := libegl1 libgles2 libgl1 libglib2.0-0 libsm6 libxext6
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-newest test-oldest check coverage lint format docs clean browser web-runtime
+.PHONY: help demo test test-all test-newest test-oldest check coverage lint format docs clean browser web-runtime kotlin
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,20 +26,20 @@ demo: $(RUNNABLE) ## Pre-train, fine-tune, export and check a small model; write
 test: lint $(CLIENT)/ready browser web-runtime ## Lint, then the journeys and all unit tests, one process per CPU core
 	$(BIN)/python $(PYTEST) -m 'not extended' --durations=25
 
-test-all: $(CLIENT)/ready browser web-runtime ## The tests that make test omits: killed runs, notebooks, more journeys, ...
+test-all: $(CLIENT)/ready browser web-runtime kotlin ## The tests that make test omits: killed runs, notebooks, more journeys, ...
 	$(BIN)/python $(PYTEST) -m extended --durations=25
 
-test-newest: .venv-newest/ready $(CLIENT)/ready browser web-runtime ## All tests with the newest releases that setup.cfg allows
+test-newest: .venv-newest/ready $(CLIENT)/ready browser web-runtime kotlin ## All tests with the newest releases that setup.cfg allows
 	.venv-newest/bin/python $(PYTEST)
 
-test-oldest: .venv-oldest/ready $(CLIENT)/ready browser web-runtime ## All tests with the oldest releases that setup.cfg allows
+test-oldest: .venv-oldest/ready $(CLIENT)/ready browser web-runtime kotlin ## All tests with the oldest releases that setup.cfg allows
 	.venv-oldest/bin/python $(PYTEST) -W default  # old releases warn of each other
 
 check: lint ## Lint, types and quick tests of imports, API, layers, weights and recipes: run before each commit
 	$(BIN)/python $(PYTEST) -m 'not slow and not extended' -q tests/test_*.py tests/layers/test_*.py \
 		tests/weights/test_*.py tests/recipes/test_*.py
 
-coverage: $(CLIENT)/ready browser web-runtime ## All tests; lists the lines that no test runs
+coverage: $(CLIENT)/ready browser web-runtime kotlin ## All tests; lists the lines that no test runs
 	$(BIN)/python $(PYTEST) --cov --cov-report=term-missing:skip-covered
 
 lint: $(READY) ## Check style and format with ruff, and types with mypy
@@ -100,3 +100,10 @@ browser:
 
 web-runtime: $(READY)
 	@$(BIN)/python -c 'from keras_vit.export.web.page import fetch_web_runtime; fetch_web_runtime()'
+
+# Required by the test of the phones' code.
+kotlin: $(READY)
+	@command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+		apt-get -qq update && apt-get -qq install -y --no-install-recommends default-jre-headless; } || { \
+		echo "Java is missing. As root: apt-get install default-jre-headless. Then run make test-all again."; exit 1; }
+	@PYTHONPATH=. $(BIN)/python tests/kotlin_compiler.py

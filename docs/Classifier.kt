@@ -25,16 +25,11 @@ val ORIENTATIONS = mapOf(0 to 1, 90 to 6, 180 to 3, 270 to 8)
  * read from the file. Call it from one thread at a time, and not from the main thread.
  */
 class Classifier(file: File, gpu: Boolean = false, numThreads: Int = 4) : AutoCloseable {
-    val preprocessing: Preprocessing
-    val classNames: List<String>
+    val preprocessing = Preprocessing(archived(file, "preprocessing.json"))
+    val classNames = archived(file, "labels.txt").trimEnd('\n').split("\n")
     private val model: CompiledModel
 
     init {
-        ZipFile(file).use { zip ->
-            fun text(name: String) = zip.getInputStream(zip.getEntry(name)).bufferedReader().readText()
-            preprocessing = Preprocessing(text("preprocessing.json"))
-            classNames = text("labels.txt").trimEnd('\n').split("\n")
-        }
         val cpu = CompiledModel.Options(Accelerator.CPU)
         cpu.cpuOptions = CompiledModel.CpuOptions(numThreads = numThreads)
         model = try {
@@ -60,7 +55,12 @@ class Classifier(file: File, gpu: Boolean = false, numThreads: Int = 4) : AutoCl
     }
 }
 
-/** Resizes and crops images as preprocessing.json in a .tflite file says; equals keras_vit.Preprocessing. */
+/** A text in a .tflite file, which is also a zip file. */
+fun archived(file: File, name: String): String = ZipFile(file).use { zip ->
+    zip.getInputStream(requireNotNull(zip.getEntry(name)) { "$file has no $name" }).bufferedReader().readText()
+}
+
+/** Resizes and crops images as preprocessing.json in a .tflite file says. */
 class Preprocessing(json: String) {
     private val fields = JSONObject(json)
     private val resize = fields.getString("resize")

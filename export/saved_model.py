@@ -44,8 +44,8 @@ def write_saved_model(model, folder, class_names=None, *, default_signature: str
     - "logits": the same -> {"logits": (B, C)}, for another temperature.
     - "features": the same -> {"features": (B, D)}, or (B, N, D) with pooling="none".
     - "attention": the same -> {"attention": (B, H, W) in [0, 1]}, see `keras_vit.attention_rollout`.
-    - "serve_bytes": `image_bytes` (B,) strings, JPEG, PNG, WebP, GIF (its first frame) or BMP files (without a
-      palette) of any sizes, decoded and preprocessed in the graph -> {"probabilities": (B, C), "top_probabilities":
+    - "serve_bytes": `image_bytes` (B,) strings, JPEG, PNG, WebP, GIF (its first frame) or BMP files of 8, 24 or
+      32 bits, of any sizes, decoded and preprocessed in the graph -> {"probabilities": (B, C), "top_probabilities":
       (B, 5), "top_classes": (B, 5) int32, "top_class_names": (B, 5) strings if there are class names}, most likely
       first; fewer if C is smaller.
     - "serve_uint8": `images` (B, any height, any width, 3) uint8 RGB -> the same as "serve_bytes".
@@ -161,7 +161,8 @@ def _with_top_classes(probabilities, class_names: list[str] | None = None) -> di
 def decode_images(image_bytes, preprocessing: Preprocessing):
     """Decodes and preprocesses encoded images (B,) of any sizes: (B, H, W, 3) float32, as `model.classify` does.
 
-    An error names the indices of files that are not images, so that a server's client knows which.
+    An error names the indices of files that are not images or of an unsupported kind, so that a server's client knows
+    which; TensorFlow's own error for a truncated file does not.
     """
     starts = [tf.strings.substr(image_bytes, 0, len(start)) == start for start in STARTS]
     wrong = tf.where(~tf.reduce_any(starts, axis=0))[:, 0]
@@ -169,12 +170,14 @@ def decode_images(image_bytes, preprocessing: Preprocessing):
     with tf.control_dependencies([tf.debugging.Assert(tf.size(wrong) == 0, [message, wrong])]):
         image_bytes = tf.identity(image_bytes)
 
-    def prepare(content):
-        image = decode(content, accurate=True)
+    def prepare(content_and_index):
+        content, index = content_and_index
+        image = decode(content, accurate=True, place=("at the index", index))
         return preprocess_images(image if preprocessing.channels == 3 else gray(image), preprocessing)
 
     shape = tf.TensorSpec((*preprocessing.image_size, preprocessing.channels), tf.float32)
-    return tf.map_fn(prepare, image_bytes, fn_output_signature=shape)  # (B, H, W, 3)
+    indices = tf.range(tf.size(image_bytes))
+    return tf.map_fn(prepare, (image_bytes, indices), fn_output_signature=shape)  # (B, H, W, 3)
 
 
 def preprocess_images(images, preprocessing: Preprocessing):

@@ -4,9 +4,9 @@ JPEG, PNG, GIF (the first frame), BMP and WebP files of any colors become (H, W,
 CMYK and 16-bit files; transparency is dropped, and transparent pixels of GIF files are black. JPEG, PNG and WebP
 photographs of a turned camera are turned upright, as their EXIF data say.
 
-What TensorFlow does not read, or reads wrongly, raises an error: TIFF files, the palette of a BMP file, animated WebP
-files (TensorFlow writes beyond its memory), GIF files whose first frame is smaller than the image, and sizes beyond the
-limits of `keras_vit.rgb`.
+What TensorFlow does not read, or reads wrongly, raises an error: TIFF files, BMP files of 1, 4 or 16 bits, animated
+WebP files (TensorFlow writes beyond its memory), GIF files whose first frame is smaller than the image, and sizes
+beyond the limits of `keras_vit.rgb`.
 
 EXIF data are found by the word before them in JPEG, PNG and WebP files and by the header of TIFF after it: a loop over
 the parts of a file would take much longer than this search. Their tags are those of TIFF 6.0, section 2, and Exif 2.3,
@@ -28,13 +28,14 @@ MOST_BYTES, MOST_TAGS = 4096, 64  # that are read: cameras write some 15 tags in
 EXCHANGED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 
 
-def decode(encoded, accurate: bool = False):
+def decode(encoded, accurate: bool = False, place: tuple = ()):
     """Decodes an encoded image, a scalar string, to (H, W, 3) uint8; returns decoded images unchanged.
 
     Args:
         encoded: The content of a file, or (H, W, 3) pixels.
         accurate: Whether JPEG files have the pixels of Pillow, and so of `model.classify`. TensorFlow's default, a
             faster cosine transform, differs by up to 21 gray levels.
+        place: Texts and scalars that errors of this module name, such as the image's index in a batch.
     """
     if encoded.dtype != tf.string:
         return encoded
@@ -52,21 +53,30 @@ def decode(encoded, accurate: bool = False):
     is_webp = tf.reduce_all(head[8:12] == list(WEBP))
     is_animated = is_webp & tf.reduce_all(head[12:16] == list(b"VP8X")) & (head[20] & 2 > 0)
     is_png = tf.reduce_all(head[:8] == list(PNG))
-    check = tf.debugging.Assert(~is_animated, ["animated WebP files are not supported by TensorFlow"])
-    with tf.control_dependencies([check, *_size_checks(tf.where(is_png, _sides(head[16:24]), 1))]):
+    check = tf.debugging.Assert(~is_animated, ["animated WebP files are not supported by TensorFlow", *place])
+    with tf.control_dependencies([check, *_size_checks(tf.where(is_png, _sides(head[16:24]), 1), place)]):
         # TensorFlow decodes only the channels that a WebP file has: 3, or 4 with transparency.
         image = tf.cond(is_webp, lambda: tf.io.decode_image(encoded, expand_animations=False)[..., :3], decode_other)
     is_gif = tf.reduce_all(head[:3] == list(b"GIF"))
     is_whole = ~is_gif | tf.reduce_all(tf.shape(image)[:2] >= head[8:5:-2] + 256 * head[9:6:-2])
-    # Byte 28: bits per pixel. At 8, TensorFlow returns the indices of the palette's colors as gray values.
-    has_palette = tf.reduce_all(head[:2] == list(b"BM")) & (head[28] == 8)
     checks = [
-        tf.debugging.Assert(is_whole, ["GIF files whose first frame is smaller than the image are not supported"]),
-        tf.debugging.Assert(~has_palette, ["BMP files with a palette are not supported by TensorFlow"]),
-        *_size_checks(tf.shape(image)[:2]),
+        tf.debugging.Assert(
+            is_whole, ["GIF files whose first frame is smaller than the image are not supported", *place]
+        ),
+        *_size_checks(tf.shape(image)[:2], place),
     ]
     with tf.control_dependencies(checks):
-        return tf.ensure_shape(turn_upright(tf.identity(image), orientation(encoded)), (None, None, 3))
+        # Byte 28: bits per pixel. At 8, TensorFlow returns the indices of the palette's colors as gray values.
+        has_palette = tf.reduce_all(head[:2] == list(b"BM")) & (head[28] == 8)
+        image = tf.cond(has_palette, lambda: _colors(encoded, head, image[..., 0]), lambda: tf.identity(image))
+        return tf.ensure_shape(turn_upright(image, orientation(encoded)), (None, None, 3))
+
+
+def _colors(encoded, head, indices):
+    """RGB of the indices (H, W) of a BMP file's palette, which follows its two headers, in blue, green, red and 0."""
+    palette = tf.strings.substr(encoded, 14 + head[14] + 256 * head[15], 4 * 256)
+    palette = tf.reshape(tf.io.decode_raw(palette, tf.uint8, fixed_length=4 * 256), (256, 4))
+    return tf.gather(palette[:, 2::-1], tf.cast(indices, tf.int32))
 
 
 def _sides(big_endian):
@@ -75,12 +85,12 @@ def _sides(big_endian):
     return tf.stack([height, width])
 
 
-def _size_checks(sides) -> list:
+def _size_checks(sides, place: tuple = ()) -> list:
     """Assertions on the (height, width) of an image, see MAX_PIXELS and MAX_ASPECT."""
     short, long = (tf.cast(side, tf.int64) for side in (tf.reduce_min(sides), tf.reduce_max(sides)))
     fits = (long <= MAX_ASPECT * short) & (short * long <= MAX_PIXELS)
     message = f"pixels (height, width); at most {MAX_PIXELS:,} are read, and sides of at most {MAX_ASPECT} to 1"
-    return [tf.debugging.Assert(fits, ["the image has", sides, message])]
+    return [tf.debugging.Assert(fits, ["the image has", sides, message, *place])]
 
 
 def jpeg_shape(encoded):

@@ -202,9 +202,7 @@ DAMAGED = {"JPEG cut off", "PNG cut off", "TIFF floats", "PostScript", "text", "
 # What TensorFlow does not read.
 PILLOW = {"GIF small first frame", "WebP animated", "PPM", "JPEG 2000", "ICO"}
 PILLOW |= {name for name in FILES if name.startswith("TIFF")}
-PILLOW |= {
-    f"BMP {kind}" for kind in ("of OS/2", "16 bits", "gray", "palette", "palette, 4 bits", "1 bit", "run lengths")
-}
+PILLOW |= {f"BMP {kind}" for kind in ("of OS/2", "16 bits", "palette, 4 bits", "1 bit", "run lengths")}
 ROUTES = {
     **dict.fromkeys(("training", "evaluation", "serve_bytes"), DAMAGED | PILLOW),
     **dict.fromkeys(("prepare", "classify", "classify .tflite"), DAMAGED),

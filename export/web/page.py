@@ -176,7 +176,7 @@ def cache_folder() -> Path:
 
 def fetch_web_runtime() -> list[Path]:
     """Downloads the tarballs of LiteRT.js (12 MB) to `cache_folder`, unless they are cached."""
-    return [_fetch(package) for package in PACKAGES]
+    return [fetch_package(package) for package in PACKAGES]
 
 
 def unpack_web_runtime(folder: Path):
@@ -194,7 +194,8 @@ def unpack_web_runtime(folder: Path):
                     shutil.copyfileobj(content, file)
 
 
-def _fetch(package) -> Path:
+def fetch_package(package: Package) -> Path:
+    """Downloads the tarball of a package to `cache_folder`, unless it is cached; see `fetch_web_runtime`."""
     path = cache_folder() / package.tarball
     if path.is_file():
         if not _is_pinned(path.read_bytes(), package):

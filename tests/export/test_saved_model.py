@@ -97,8 +97,12 @@ def test_models_without_attention(tmp_path, kind):
     assert set(signatures) == CLASSIFIER - {"attention"}
     np.testing.assert_allclose(signatures["logits"](inputs)["logits"], model(inputs), rtol=1e-5, atol=1e-5)
     expected = tf.nn.softmax(model(model.preprocess(np.asarray(scene(1)))))
-    found = signatures["serve_bytes"]([encoded(scene(1), "PNG")])["probabilities"]
+    content = encoded(scene(1), "PNG")
+    found = signatures["serve_bytes"]([content])["probabilities"]
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    animated = encoded(scene(1), "WEBP", save_all=True, append_images=[scene(2)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"animated WebP .*at the index\] \[1\]"):
+        signatures["serve_bytes"]([content, animated])
 
 
 @pytest.mark.parametrize("pooling", ["token", pytest.param("none", marks=pytest.mark.extended)])

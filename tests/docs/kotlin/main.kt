@@ -26,11 +26,11 @@ fun main(arguments: Array<String>) {
             small8.flatMap { listOf(it shr 16, it shr 8, it) }.map { it.toByte() }.toByteArray()
         )
     }
-    val gray = Bitmap.createBitmap(IntArray(20) { it shl 16 or (50 shl 8) or 20 }, 5, 4, Bitmap.Config.RGB_565)
+    val plain = Bitmap.createBitmap(IntArray(64) { 90 shl 16 or (50 shl 8) or 20 }, 8, 8, Bitmap.Config.RGB_565)
     for (gpu in listOf(false, true)) {
         Classifier(File(folder, "model.tflite"), gpu).use { classifier ->
             check(open.size == 3)
-            println(classifier.classify(gray, top = 2).joinToString { "${it.first}=${it.second.toInt()}" })
+            println(classifier.classify(plain, top = 2).joinToString { "${it.first}=${it.second.toInt()}" })
         }
         check(open.isEmpty())
     }
