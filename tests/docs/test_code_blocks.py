@@ -29,7 +29,7 @@ SLOW_PAGES += ("docs/api/export.md", "docs/api/recipes.md")
 
 
 def test_no_block_is_skipped_and_only_code_for_phones_and_other_tools_is_untested():
-    """Chromium runs the JavaScript: tests/export/web/test_page_in_browser.py. There is no toolchain of phones here.
+    """Chromium runs the JavaScript: tests/export/web/test_page_in_browser.py. test_kotlin.py compiles the Kotlin.
 
     The page of other tools says when it was run by hand.
     """
