@@ -5,7 +5,6 @@ Standard library only. Each check takes a `Machine` and yields its findings.
 
 import fcntl
 import importlib.metadata
-import json
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from keras_vit_cli.errors import temporary_folder
+from keras_vit_cli.errors import chosen_backend, temporary_folder
 
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 PACKAGES = ("vit-for-keras", "keras", *TENSORFLOWS, "libtpu", "jax", "tensorflow-datasets", "numpy")
@@ -76,7 +75,7 @@ def this_machine() -> Machine:
     return Machine(
         versions=installed_versions(),
         environment=dict(os.environ),
-        backend=_backend(),
+        backend=chosen_backend()[0],
         tpu_chips=find_tpu_chips(),
         tpu_lock=check_tpu_lock(),
         cpu_cores=os.cpu_count() or 1,
@@ -93,16 +92,6 @@ def installed_versions() -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
-
-
-def _backend() -> str:
-    if backend := os.environ.get("KERAS_BACKEND"):
-        return backend
-    try:
-        folder = Path(os.environ.get("KERAS_HOME", Path.home() / ".keras"))
-        return json.loads((folder / "keras.json").read_text())["backend"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return "tensorflow"
 
 
 def find_tpu_chips(bus: Path = Path("/sys/bus/pci/devices")) -> tuple[str, ...]:

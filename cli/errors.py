@@ -1,11 +1,13 @@
 """Errors of TensorFlow, HDF5, the disk and the memory, as one sentence and what to do."""
 
 import errno
+import json
 import os
 import re
 import sys
 import tempfile
 import traceback
+from pathlib import Path
 
 # Errors that keras_vit raises itself: their messages say what to do.
 OWN = (ValueError, OSError, ImportError, FloatingPointError)
@@ -17,7 +19,7 @@ MEMORY = (
 )
 FILE = "Copy or write the file again; if it is a TFRecord, keras-vit prepare writes new ones."
 # Missing packages that keras_vit imports without a message of its own, and what to install.
-BACKENDS = {"keras": "keras", "tensorflow": "'vit-for-keras[tensorflow]'", "jax": "jax", "torch": "torch"}
+BACKENDS = {"keras": "keras", "tensorflow": "'vit-for-keras[tensorflow]'", "jax": "jax"}
 NO_SPACE = re.compile(r"^(\[Errno \d+\] )?No space left on device[:;, ]*|[:;, ]*No space left on device$")
 # What to do about TensorFlow's errors, by the name of their class.
 TENSORFLOW = {
@@ -66,6 +68,12 @@ def _foreign_sentence(error) -> str | None:
         return f"No space is left on the disk{place and f': {place}'}. {fix}"
     if isinstance(error, MemoryError) or _kind(error) == "ResourceExhaustedError":
         return f"The memory is exhausted: {_summary(error)}. {MEMORY}"
+    backend, source = chosen_backend()
+    is_missing = isinstance(error, ModuleNotFoundError) and error.name == backend != "tensorflow"
+    if is_missing or str(error).startswith("Unable to import backend"):
+        install = f", or install it: pip install {backend}" if backend == "jax" else ""
+        reason = "is not installed" if is_missing else "does not exist"
+        return f"The backend of Keras, {backend!r} in {source}, {reason}. Type export KERAS_BACKEND=tensorflow{install}"
     if isinstance(error, ModuleNotFoundError) and error.name in BACKENDS:
         return f"{error.name} is not installed: pip install {BACKENDS[error.name]}. `keras-vit doctor` checks the rest."
     if isinstance(error, RecursionError):
@@ -76,6 +84,17 @@ def _foreign_sentence(error) -> str | None:
     if _from_hdf5(error):
         return f"An HDF5 file is damaged: {_summary(error)}. Copy or download it again."
     return None
+
+
+def chosen_backend() -> tuple[str, str]:
+    """The backend that Keras uses, and the variable or file that names it."""
+    if backend := os.environ.get("KERAS_BACKEND"):
+        return backend, "KERAS_BACKEND"
+    file = Path(os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")) / "keras.json"
+    try:
+        return str(json.loads(file.read_text())["backend"]), str(file)
+    except (OSError, ValueError, KeyError, TypeError):
+        return "tensorflow", str(file)
 
 
 def _causes(error):

@@ -226,10 +226,10 @@ def previous_recipe(output: Path):
     """
     from keras_vit.recipes.checkpoints.run_identity import check_unchanged
     from keras_vit.recipes.data import open_dataset
-    from keras_vit.recipes.recipe_file import read_recipe
+    from keras_vit.recipes.recipe_file import read_run
     from keras_vit.weights.files import MODEL
 
-    recipe = read_recipe(output / RECIPE)
+    recipe = read_run(output)
     if not (output / METRICS).exists():
         print(f"Resuming the run in {output}. For a new one add {another(output)}")
         return recipe

@@ -1,6 +1,7 @@
 """The settings of `keras-vit finetune`: chosen from the folder of images, the weights and the machine, and printed."""
 
 import hashlib
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -13,9 +14,10 @@ import tensorflow as tf
 
 from keras_vit import BiT
 from keras_vit.name_list import first_names
-from keras_vit.progress import duration
-from keras_vit.recipes.configs.finetune import SMALL
-from keras_vit.recipes.data import ImageDataset, open_dataset, read_labels, training_pixels
+from keras_vit.progress import Progress, duration, show_progress
+from keras_vit.recipes.configs.finetune import RECIPES, SMALL
+from keras_vit.recipes.data import ImageDataset, open_dataset, training_pixels
+from keras_vit.recipes.data.arrays import read_arrays
 from keras_vit.recipes.data.corrupt_images import mark_named
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
@@ -29,7 +31,8 @@ TIMED_IMAGES = 16  # a batch as in training: single images use less of a machine
 REPEATS = 2
 # Names of splits that people use; the first that a folder has is taken.
 TRAINING, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "eval", "dev")
-FEWEST = 30  # images, as documented
+FEWEST, MOST = 30, 5_000  # images, as documented
+MANY = "finetune-cifar100"  # the recipe for more
 MAX_UNREADABLE = 0.1  # fraction of the files
 NAMED = 10  # unreadable files that are named before the training
 
@@ -63,32 +66,50 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     not decoded, and those that are no images named. A ValueError lists all reasons why it cannot be trained on.
     """
     dataset, data = _with_splits(folder, data)
+    total = sum(dataset.splits.values())
+    show_progress(f"Reading {total:,} images")
+    if total > MOST:
+        print(_too_many(total, dataset, data), flush=True)
     problems, notes = [], []
     names = dataset.class_names
-    counts = Counter(names[label] for label in read_labels(dataset, data.train_split))
+    examples = {split: _examples(dataset, split) for split in dataset.splits}
+    counts = np.bincount(examples[data.train_split][1], minlength=len(names))
     if len(names) < 2:
         problems.append(
             f"{folder} has one class, {names[0]!r}. Expected a folder of images for each of several classes."
         )
     elif not dataset.splits.get(data.test_split):
         problems.append(f"Each class of {folder} has a single image, so that none is left to evaluate on. Add images.")
-    elif few := [name for name in names if counts[name] < 2]:
+    elif few := [name for name, count in zip(names, counts, strict=True) if count < 2]:
         notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
-    unreadable = {split: list(_unreadable(dataset, split)) for split in dataset.splits}
-    bad, total = [file for files in unreadable.values() for file in files], sum(dataset.splits.values())
+    progress = Progress("Reading images", total, "images")
+    unreadable = {split: list(_unreadable(files, progress)) for split, (files, _) in examples.items()}
+    progress.end()
+    bad = [file for files in unreadable.values() for file in files]
     are_none = "is no image" if len(bad) == 1 else "are no images"
     if len(bad) > MAX_UNREADABLE * total:
         problems.append(f"{len(bad):,} of {total:,} files {are_none}. Remove them: {first_names(bad)}")
     elif bad:
         mark_named(dataset.name, bad[:NAMED])
         notes.append(f"{len(bad):,} of {total:,} files {are_none}; skipped: {first_names(bad, NAMED)}")
-    if pairs := _in_two_classes(dataset):
+    if pairs := _in_two_classes(*(np.concatenate(arrays) for arrays in zip(*examples.values()))):
         images_are = "image is" if len(pairs) == 1 else "images are"
         notes.append(f"{len(pairs):,} {images_are} in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
     if problems:
         raise ValueError("\n".join(problems))
     images = ImageFolder(data, dataset, tuple(notes), Counter({split: len(bad) for split, bad in unreadable.items()}))
     return replace(images, notes=(*notes, *_few_images(images)))
+
+
+def _too_many(total, dataset, data) -> str:
+    """What to use instead for more images than documented, printed before they are all opened."""
+    recipe = RECIPES[MANY]
+    splits = {name: getattr(data, name) for name in ("train_split", "validation_split", "test_split")}
+    flags = recipe_flags(replace(recipe, data=replace(recipe.data, dataset=dataset.name, **splits)), recipe)
+    return (
+        f"Note: {total:,} images. keras-vit finetune is for {FEWEST} to {MOST:,}: it opens each of them first, and "
+        f"trains for an hour at most on a CPU. For so many: keras-vit train {MANY} {' '.join(flags)}"
+    )
 
 
 def _few_images(folder: ImageFolder) -> Iterator[str]:
@@ -122,32 +143,42 @@ def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
     return _with_splits(folder / (train or next(iter(dataset.splits))), data)
 
 
-def _in_two_classes(dataset) -> list[tuple[str, str]]:
+def _examples(dataset, split) -> tuple[np.ndarray, np.ndarray]:
+    """The paths of a split's images, and their labels."""
+    names, labels = zip(*read_arrays(dataset, split, lambda name, _, label: (name, label)))
+    return np.concatenate(names), np.concatenate(labels)
+
+
+def _in_two_classes(files: np.ndarray, labels: np.ndarray) -> list[tuple[str, str]]:
     """Pairs of files with the same content and different labels."""
-    files = [
-        (name.decode(), int(label))
-        for split in dataset.splits
-        for name, _, label in dataset.read(split).as_numpy_iterator()
-    ]
-    by_size = defaultdict(list)
-    for file, label in sorted(files):
-        by_size[Path(file).stat().st_size].append((file, label))
-    pairs, first = [], dict[bytes, tuple[str, int]]()
-    for same_size in by_size.values():
-        for file, label in same_size if len(same_size) > 1 else ():
-            other, label_of_other = first.setdefault(hashlib.sha256(Path(file).read_bytes()).digest(), (file, label))
-            if label != label_of_other:
-                pairs.append((other, file))
-    return pairs
+    groups = [sorted((file.decode(), label) for file, label in zip(files, labels.tolist()))]
+    for key in (os.path.getsize, _end_of, _hash_of):  # most files differ in what is read first
+        parts = defaultdict(list)
+        for number, group in enumerate(groups):
+            for file, label in group:
+                parts[number, key(file)].append((file, label))
+        groups = [part for part in parts.values() if any(label != part[0][1] for _, label in part)]
+    return [(group[0][0], file) for group in groups for file, label in group if label != group[0][1]]
 
 
-def _unreadable(dataset, split) -> Iterator[str]:
+def _end_of(file) -> bytes:
+    with open(file, "rb") as content:
+        content.seek(max(0, os.path.getsize(file) - 512))
+        return content.read()
+
+
+def _hash_of(file) -> bytes:
+    return hashlib.sha256(Path(file).read_bytes()).digest()
+
+
+def _unreadable(files: np.ndarray, progress: Progress) -> Iterator[str]:
     """Yields the files that Pillow does not take for images."""
-    for name, _, _ in dataset.read(split).as_numpy_iterator():
+    for file in map(bytes.decode, files):
         try:
-            open_image(file := name.decode()).close()
+            open_image(file).close()
         except Exception:  # Pillow's readers raise errors of many kinds for damaged files
             yield file
+        progress.add(1)
 
 
 def choose_recipe(

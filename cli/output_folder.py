@@ -2,15 +2,13 @@
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from keras_vit.atomic_write import naming_full_disk, replace_folder, short_prefix
+from keras_vit.atomic_write import OLD, naming_full_disk, replace_folder, temporary_folder
 
 
 def check_replaceable(folder: Path, mark: str | None = None, option: str = "--output"):
@@ -57,18 +55,12 @@ def new_folder(folder: Path, mark: str | None = None, option: str = "--output") 
     _check_not_around(folder, option)
     check_replaceable(folder, mark, option)
     create_folder(folder.parent, option)
-    temporary = Path(tempfile.mkdtemp(prefix=short_prefix(folder.name), dir=folder.parent))
-    try:
-        new, old = temporary / "new", temporary / "old"
+    with temporary_folder(folder) as temporary:
+        new, kept = temporary / "new", folder.with_name(temporary.name[1:])
         new.mkdir()
         with naming_full_disk(folder, temporary):
             yield new
-        kept = folder.with_name(temporary.name[1:])
-        replace_folder(new, folder, old, kept, lambda: check_replaceable(folder, mark, option))
-    finally:
-        if not folder.exists() and (temporary / "old").exists():
-            os.replace(temporary / "old", folder)
-        shutil.rmtree(temporary, ignore_errors=True)
+        replace_folder(new, folder, temporary / OLD, kept, lambda: check_replaceable(folder, mark, option))
 
 
 @contextmanager

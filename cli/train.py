@@ -123,19 +123,25 @@ def run_name(name: str) -> str:
     """Default name of a recipe's runs: its name, or that of the folder of its recipe.json."""
     if name.endswith(".json"):
         return Path(name).absolute().parent.name
-    return Path(name).absolute().name if _is_run(name) else name
+    return Path(name).absolute().name if "://" in name or _is_run(name) else name
 
 
 def find_recipe(name: str):
-    """A recipe by name, or from the recipe.json of a previous run, or of the run in a folder."""
+    """A recipe by name, of the run in a folder, which is then its `run.folder`, or from another file.
+
+    A recipe.json in the folder of a run means that run.
+    """
     from keras_vit.recipes.configs import RECIPES
 
     if name in RECIPES:
         return RECIPES[name]
-    if name.endswith(".json") or _is_run(name):
-        from keras_vit.recipes.recipe_file import read_recipe
+    if "://" in name or name.endswith(".json") or _is_run(name):
+        from keras_vit.recipes.recipe_file import read_recipe, read_run, started_run
 
-        return read_recipe(name if name.endswith(".json") else Path(name) / RECIPE)
+        if not name.endswith(".json"):
+            return read_run(name.rstrip("/"))
+        folder, file = os.path.split(name)
+        return read_run(folder or ".") if file == RECIPE and started_run(folder or ".") else read_recipe(name)
     similar = difflib.get_close_matches(name, RECIPES, n=5, cutoff=0.5)
     hint = f"Did you mean one of: {', '.join(similar)}? " if similar else ""
     raise ValueError(f"No recipe {name!r}. {hint}keras-vit train lists all recipes; a recipe file ends in .json.")

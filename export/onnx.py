@@ -3,15 +3,13 @@
 import functools
 import importlib
 import json
-import os
-import tempfile
 import warnings
 from pathlib import Path
 
 import keras
 import numpy as np
 
-from keras_vit.atomic_write import short_prefix
+from keras_vit.atomic_write import new_files
 from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
@@ -65,8 +63,7 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
     onnx = _import("onnx")
     converter = _import("onnxruntime.transformers.onnx_model") if dtype == "float16" else None
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=short_prefix(path.name), dir=path.parent) as temporary:
-        file = Path(temporary) / path.name
+    with new_files(path) as (file,):
         _export(model, file, pixels)
         proto = onnx.load(file)
         fuse(proto, onnx)
@@ -91,7 +88,6 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             raise ValueError(f"{model.name} has an operation that ONNX does not support: {error}") from error
         onnx.save(proto, file)
-        os.replace(file, path)
     return path
 
 

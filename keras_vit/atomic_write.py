@@ -2,10 +2,14 @@
 
 import errno
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+OLD = ".keras-vit-old"  # in a temporary folder: what was there before, while it is replaced
 
 
 @contextmanager
@@ -25,9 +29,60 @@ def naming_full_disk(path, written=None) -> Iterator[None]:
         raise
 
 
-def short_prefix(name: str) -> str:
-    """The start of the name of a temporary folder: a name with more than that may be longer than a disk allows."""
-    return f".{name[:40]}-"  # up to 160 of 255 bytes
+def temporary_name(path) -> str:
+    """The start of the names of temporary folders beside a file or folder."""
+    return f".{path.name[:40]}.keras-vit-"  # up to 160 of the 255 bytes that a disk allows
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yields a new hidden folder beside a file or folder; at the end it is removed.
+
+    So are, at the start, those that killed processes have left for the same path. A process has a lock on its folder,
+    which the system releases when the process ends in any way.
+    """
+    for name in os.listdir(path.parent):
+        if re.fullmatch(f"{re.escape(temporary_name(path))}[a-z0-9_]{{8}}", name):
+            _remove_left(path.with_name(name), path)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=temporary_name(path), dir=path.parent))
+        descriptor = _lock(folder)
+        if folder.exists():  # another process may have removed it before it was locked
+            break
+    try:
+        yield folder
+    finally:
+        _remove(folder, path)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _lock(folder: Path, wait: bool = True) -> int | None:
+    """Locks a folder; None if another process has it or the disk, or Windows, has no such locks."""
+    with suppress(OSError, ImportError):
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except OSError:
+            os.close(descriptor)
+    return None
+
+
+def _remove_left(folder, path):
+    descriptor = _lock(folder, wait=False)
+    if descriptor is not None:
+        _remove(folder, path)
+        os.close(descriptor)
+
+
+def _remove(folder, path):
+    """Removes a temporary folder; what it replaces goes back unless the replacement is complete."""
+    if (folder / OLD).exists() and not path.exists():
+        os.replace(folder / OLD, path)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -38,9 +93,8 @@ def new_files(*paths: Path) -> Iterator[list[Path]]:
     it leads to is replaced.
     """
     targets = [Path(os.path.realpath(path)) for path in paths]
-    temporary = tempfile.TemporaryDirectory(prefix=short_prefix(paths[0].name), dir=targets[0].parent)
-    with temporary as folder, naming_full_disk(paths[0].absolute()):
-        written = [Path(folder) / path.name for path in paths]
+    with temporary_folder(targets[0]) as folder, naming_full_disk(paths[0].absolute()):
+        written = [folder / path.name for path in paths]
         yield written
         for source, target in zip(written, targets):
             os.replace(source, target)

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import json
+import os
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ from keras_vit.name_list import first_names
 from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, MaskedPatch, Recipe, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors
 from keras_vit.recipes.remote_files import error_summary, write_file
+from keras_vit.weights.files import RECIPE, RUN
 
 KINDS = {kind.__name__: kind for kind in (MaskedPatch, MaskedAutoencoder, Supervised, Distillation)}
 
@@ -19,6 +21,20 @@ def write_recipe(recipe: Recipe, file):
     """Writes a recipe to a file, local or on gs://."""
     text = json.dumps({"kind": type(recipe).__name__, **dataclasses.asdict(recipe)}, indent=2) + "\n"
     write_file(file, text)
+
+
+def started_run(folder) -> bool:
+    """Whether the recipe.json in a folder is that of a run there, not a copy of the file alone."""
+    return tf.io.gfile.exists(os.path.join(folder, RUN))
+
+
+def read_run(folder) -> Recipe:
+    """The recipe of the run in a folder, local or on gs://: its `run.folder` is this one, wherever the run began.
+
+    Raises errors of `read_recipe`.
+    """
+    recipe = read_recipe(os.path.join(folder, RECIPE))
+    return dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, folder=str(folder)))
 
 
 def read_recipe(file) -> Recipe:

@@ -95,7 +95,7 @@ def _test_metrics(recipe, model, history):
         ) from error
     check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
     if "mean_average_precision" not in metrics:
-        _warn_of_chance(metrics["top1"], dataset, recipe.data.test_split)
+        _warn_of_chance(metrics, dataset, recipe.data.test_split)
     return metrics | _skipped_steps(history)
 
 
@@ -104,20 +104,24 @@ def _skipped_steps(history):
     return {"nonfinite_steps": skipped} if skipped else {}
 
 
-def _warn_of_chance(top1: float, dataset, split):
-    num_classes = len(dataset.class_names)
-    if 1 < num_classes and labels_are_cheap(dataset, [split]):
+def _warn_of_chance(metrics, dataset, split):
+    num_classes, top1, images = len(dataset.class_names), metrics["top1"], metrics["images"]
+    if num_classes == 1:
+        return
+    right = round(top1 * images)  # top1 is a float32, which may be above the same fraction
+    is_chance = 10 * right * num_classes <= 11 * images
+    if labels_are_cheap(dataset, [split]):
         counts = class_counts(dataset, split)
-        majority = counts.max() / max(1, counts.sum())
-        if majority > 1.5 / num_classes and top1 <= majority:
+        most, total = int(counts.max()), int(counts.sum())
+        if right * total <= most * images and (2 * most * num_classes > 3 * total or not is_chance):
             print(
-                f"Warning: top1 {top1:.4g} is not above {majority:.4g}, that of always predicting "
+                f"Warning: top1 {top1:.4g} is not above {most / total:.4g}, that of always predicting "
                 f"{dataset.class_names[counts.argmax()]!r}. See the others with keras-vit evaluate --per-class; "
                 "class_weight 'balanced' gives images of rare classes a higher weight in training.",
                 file=sys.stderr,
             )
             return
-    if 1 < num_classes and top1 <= 1.1 / num_classes:
+    if is_chance:
         print(
             f"Warning: top1 {top1:.4g} is that of chance for {num_classes:,} classes: the training was too short, or "
             "diverged. Look at the loss in log.csv, and lower optimizer.learning_rate if it rose.",
@@ -135,12 +139,22 @@ def run_unless_finished(recipe: Recipe) -> dict[str, float]:
     file = os.path.join(required_folder(recipe), METRICS)
     if tf.io.gfile.exists(file):
         check_resumable(recipe)
-        with tf.io.gfile.GFile(file) as content:
-            metrics = json.load(content)
+        metrics = _read_metrics(file, ("loss", "top1", "images") if recipe.has_labels else ("loss",))
         check_finite_metrics(metrics, file)
         return metrics
     print(f"\n== {recipe.run.folder}")
     return run(recipe)
+
+
+def _read_metrics(file, names) -> dict[str, float]:
+    try:
+        with tf.io.gfile.GFile(file) as content:
+            metrics = json.load(content)
+        if all(isinstance(value, int | float) for value in [*metrics.values(), *(metrics[name] for name in names)]):
+            return metrics
+    except (ValueError, LookupError, AttributeError):
+        pass
+    raise ValueError(f"{file} is damaged. Delete it: to resume writes it again, from the last checkpoint.")
 
 
 def _write_model(recipe: Recipe, model):

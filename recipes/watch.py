@@ -6,10 +6,12 @@ The processes share a key-value store, which the first one serves (the coordinat
 import atexit
 import os
 import re
+import socket
 import sys
 import threading
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import keras
 import tensorflow as tf
@@ -23,10 +25,13 @@ WAITS, MORE = 20.0, 10.0  # seconds without a step, and then until the others, t
 ANSWERS = 8.0  # how long a process that fails waits until all others know
 LAG = 60.0  # how long the first process waits for others that write their files, after a good run
 GRACE = 15.0  # how long the others may take to end by themselves
+UNREACHABLE = 60.0  # seconds without a step after which a run ends whose tf.data service accepts no connection
+CONNECT = 10.0
 TERMINATED = 75  # exit status after SIGTERM and a saved checkpoint, of all processes: EX_TEMPFAIL, "try again later"
 LOST = re.compile("gloo|nccl|collective|coordination|connection (reset|closed|refused)|socket closed|peer", re.I)
 RESUME = "Look at its log, then start all processes again with run.resume=True."
 _blocks = 0  # of this process, which are the same in all
+_is_trained = threading.Event()  # whether only evaluations remain, which no tf.data service prepares
 
 
 class Store:
@@ -54,11 +59,12 @@ class Store:
 
 
 class Watch:
-    """Context of the training of a recipe. With one process it only says when a tf.data service does not answer."""
+    """Context of the training of a recipe. With one process it only watches a tf.data service, if there is one."""
 
     def __init__(self, workers: Workers, service: str | None = None):
         global _blocks
         _blocks += 1
+        _is_trained.clear()
         self.workers, self.service, self.ended = workers, service, threading.Event()
         self.failure: str | None = None  # of another process
         count_event()
@@ -149,9 +155,14 @@ class Watch:
                 waited = time.monotonic() - events[1]
                 if waited < WAITS:
                     said = 0.0
-                elif waited > 2 * said:
+                elif waited > 2 * said and (self.store or not _is_trained.is_set()):
                     said = waited
                     print(f"\n{self._notice(waited)}", file=sys.stderr, flush=True)
+                if self.service and waited > UNREACHABLE and not _is_trained.is_set() and not _answers(self.service):
+                    return self._end(
+                        f"The tf.data service {self.service} cannot be reached, and no step has ended for "
+                        f"{waited:.0f} s. Start its dispatcher and workers again, then resume with run.resume=True."
+                    )
         except ConnectionError:
             self._end(_gone(self.workers.names[:1]))
 
@@ -169,7 +180,7 @@ class Watch:
         if late:
             own = self.workers.names[self.workers.index]
             return _capital(f"{own} has waited for {', '.join(late)} for {waited:.0f} s.")
-        if self.service:
+        if self.service and not _is_trained.is_set():
             return (
                 f"No step has ended for {waited:.0f} s. The batches come from the tf.data service {self.service}: "
                 "check that its dispatcher and workers run."
@@ -188,6 +199,16 @@ class Watch:
             end_now(text)
 
 
+def _answers(service: str) -> bool:
+    """Whether something listens at "grpc://host:port"; TensorFlow itself would wait for ever."""
+    try:
+        address = urlsplit(service if "://" in service else f"grpc://{service}")
+        with socket.create_connection((address.hostname, address.port), timeout=CONNECT):
+            return True
+    except (OSError, ValueError):  # ValueError: its port is no number
+        return False
+
+
 class Events(keras.callbacks.Callback):
     """Tells the watch of this process that a step begins or has ended."""
 
@@ -195,6 +216,12 @@ class Events(keras.callbacks.Callback):
 
     def _count(self, batch, logs=None):
         count_event()
+
+    def on_train_begin(self, logs=None):
+        _is_trained.clear()
+
+    def on_train_end(self, logs=None):
+        _is_trained.set()
 
     on_train_batch_begin = on_train_batch_end = on_test_batch_begin = on_test_batch_end = _count
 

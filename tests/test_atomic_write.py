@@ -1,9 +1,21 @@
 import os
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
 
+from keras_vit import atomic_write
 from keras_vit.atomic_write import literal_folder, new_files, write_file
+
+# Writes a file, and keeps it under its temporary name until its standard input ends.
+WRITER = """
+import pathlib, runpy, sys
+with runpy.run_path(sys.argv[1])["new_files"](pathlib.Path(sys.argv[2])) as (file,):
+    file.write_text("of a process")
+    print(file.parent.name, flush=True)
+    sys.stdin.read()
+"""
 
 
 def listing(path):
@@ -59,6 +71,23 @@ def test_errors_leave_the_previous_file(tmp_path, error):
         file.write_text("part")
         raise error
     assert listing(tmp_path) == ["a.txt"] and (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_what_a_killed_process_leaves_is_removed_and_not_what_a_living_one_writes(tmp_path):
+    command = [sys.executable, "-S", "-c", WRITER, atomic_write.__file__, str(tmp_path / "a")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as killed, subprocess.Popen(command, **pipes) as living:
+        left, used = killed.stdout.readline().strip(), living.stdout.readline().strip()
+        killed.kill()
+        killed.wait()
+        others = [".a-12345678", ".a.keras-vit-", ".a b.keras-vit-12345678", ".a.keras-vit-12345678.txt"]
+        for name in others:
+            (tmp_path / name).mkdir()
+        assert sorted(os.listdir(tmp_path)) == sorted([left, used, *others])
+        write_file(tmp_path / "a", "of this one")
+        assert sorted(os.listdir(tmp_path)) == sorted(["a", used, *others])
+        living.communicate("")
+    assert sorted(os.listdir(tmp_path)) == sorted(["a", *others]) and (tmp_path / "a").read_text() == "of a process"
 
 
 @pytest.mark.parametrize("name", ["a", "a [1]", "a*", "a\\b"])

@@ -60,11 +60,11 @@ def open_model(weights: str, preparation: LoadingFlags = AS_SAVED) -> InspectedM
 
 
 def _open_run(path, preparation) -> InspectedModel:
-    from keras_vit.recipes.recipe_file import read_recipe
+    from keras_vit.recipes.recipe_file import read_run
     from keras_vit.recipes.run_recipe import MODEL
     from keras_vit.recipes.self_supervised import load_self_supervised
 
-    recipe = read_recipe(path / RECIPE)
+    recipe = read_run(path)
     if recipe.has_labels or not find_checkpoints(path):
         return open_model(str(path / MODEL), preparation)
     preparation.check_stated(str(path))

@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 import tarfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -117,7 +118,8 @@ def _checked_examples(examples) -> dict[str, Path]:
 
 
 REGISTRY = "https://registry.npmjs.org"
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS, LONGEST_SECONDS = 60, 1_800  # without an answer, and in all
+MOST_BYTES = 100_000_000  # of a tarball; the largest has 12 million
 # For current browsers, for those without relaxed SIMD, and for WebGPU. The threaded build is omitted: it requires
 # headers that a plain web server does not send, and was no faster on two cores.
 BUILDS = ("internal", "compat_internal", "jspi_internal")
@@ -206,7 +208,7 @@ def fetch_package(package: Package) -> Path:
     print(f"Downloading {url}")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response:
-            content = response.read()
+            content = _read(response)
     except urllib.error.HTTPError as error:
         error.close()
         raise ConnectionError(f"{url} returned {error.code} {error.reason}. {fix}") from error
@@ -217,6 +219,20 @@ def fetch_package(package: Package) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, content)
     return path
+
+
+def _read(response) -> bytes:
+    """What a server sends; raises OSError for more than a tarball has, or if it takes too long."""
+    content, end = b"", time.monotonic() + LONGEST_SECONDS
+    while chunk := response.read1():
+        content += chunk
+        if len(content) > MOST_BYTES:
+            raise OSError(f"it has more than {MOST_BYTES:,} bytes")
+        if time.monotonic() > end:
+            raise TimeoutError(f"{len(content):,} bytes took more than {LONGEST_SECONDS} s")
+    if getattr(response, "length", None):
+        raise OSError(f"it ended after {len(content):,} bytes, {response.length:,} are missing")
+    return content
 
 
 def _is_pinned(content: bytes, package) -> bool:

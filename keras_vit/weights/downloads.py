@@ -1,15 +1,14 @@
 """Downloads checkpoints by name, from public storage to a cache, or from the Hugging Face Hub to the Hub's cache."""
 
 import hashlib
-import os
 import re
 import socket
-import tempfile
 import time
 import zipfile
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
+from keras_vit.atomic_write import new_files
 from keras_vit.cache_dir import cache_dir
 from keras_vit.progress import downloading
 from keras_vit.weights.published import FOLDERS, resolve
@@ -58,11 +57,10 @@ def _fetch(address, path):
     fix = f"Try again, or download {address} by other means to {path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
-            file = _get_file(address, path.name, folder)
+        with new_files(path) as (file,):
+            _get_file(address, file)
             if not _is_intact(file):
                 raise ConnectionError("what arrived is damaged or incomplete")
-            os.replace(file, path)
     except FileNotFoundError:
         raise
     except (ConnectionError, TimeoutError) as error:
@@ -74,7 +72,7 @@ def _fetch(address, path):
         ) from error
 
 
-def _get_file(address, name, folder):
+def _get_file(address, file):
     """`keras.utils.get_file` with a time-out; what it raises for HTTP errors has no class of its own."""
     import keras
 
@@ -82,7 +80,7 @@ def _get_file(address, name, folder):
     socket.setdefaulttimeout(TIMEOUT_S)
     try:
         with downloading(address):
-            return keras.utils.get_file(name, address, cache_dir=folder, cache_subdir="")
+            keras.utils.get_file(file.name, address, cache_dir=file.parent, cache_subdir="")
     except Exception as error:
         cause = error.__context__
         if isinstance(cause, HTTPError):

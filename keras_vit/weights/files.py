@@ -266,7 +266,7 @@ def _check_storage(path, file):
 
 
 # Written in the folder of a training: at its start, and at its end.
-RECIPE, MODEL, METRICS = "recipe.json", "model.keras", "metrics.json"
+RECIPE, RUN, MODEL, METRICS = "recipe.json", "run.json", "model.keras", "metrics.json"
 
 
 def is_unfinished(run) -> bool:

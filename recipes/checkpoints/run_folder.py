@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.recipe_file import read_recipe, write_recipe
+from keras_vit.recipes.recipe_file import read_run, write_recipe
 from keras_vit.recipes.recipe_values import flat_fields
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.weights.files import METRICS, MODEL, RECIPE
@@ -49,7 +49,7 @@ def check_resumable(recipe: Recipe):
         raise RecipeError(
             f"The folder {folder} already contains a run.", {"run.folder": folder}, [{"run.resume": True}, other_folder]
         )
-    previous = read_recipe(file)
+    previous = read_run(folder)
     if type(previous) is not type(recipe):
         raise RecipeError(
             f"{file} is of another run: its kind is {type(previous).__name__}, this recipe's is "

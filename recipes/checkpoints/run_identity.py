@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference
 from keras_vit.recipes.agreement import check_equal, check_same_recipe
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, has_run, required_folder
 from keras_vit.recipes.data import ImageDataset
+from keras_vit.recipes.data.arrays import read_arrays
 from keras_vit.recipes.data.model_classes import MOST_READ
 from keras_vit.recipes.distributed import Workers, choose_strategy
 from keras_vit.recipes.recipe import Recipe
@@ -27,9 +27,8 @@ from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.training.checks import check_recipe, count_images
 from keras_vit.recipes.watch import Watch
-from keras_vit.weights.files import RECIPE
+from keras_vit.weights.files import RECIPE, RUN
 
-RUN = "run.json"
 VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`
 
 
@@ -143,10 +142,11 @@ def _hash_of_files(recipe, dataset) -> str:
         return ""
     digest = hashlib.sha256()
     for split in splits:
-        for _, path, label in dataset.read(split).as_numpy_iterator():
-            file = path.decode()
-            known = os.path.relpath(file, folder), os.path.getsize(file) if os.path.isfile(file) else None
-            digest.update(repr((*known, np.asarray(label).tolist())).encode())
+        for paths, labels in read_arrays(dataset, split, lambda name, path, label: (path, label)):
+            for path, label in zip(paths, labels):
+                file = path.decode()
+                known = os.path.relpath(file, folder), os.path.getsize(file) if os.path.isfile(file) else None
+                digest.update(repr((*known, label.tolist())).encode())
     return digest.hexdigest()
 
 
@@ -177,7 +177,7 @@ def _from_json(text):
 
 
 LOCK = ".lock"
-BEFORE_TRAINING = {LOCK, RECIPE, "run.json"}  # what the folder has before its first log and checkpoint
+BEFORE_TRAINING = {LOCK, RECIPE, RUN}  # what the folder has before its first log and checkpoint
 # Errors of file systems without locks, such as some network disks and buckets mounted as a folder.
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 

@@ -1,6 +1,6 @@
 """Images and labels of a split as NumPy arrays, in order: for evaluation, features and export. H W pixels."""
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -11,6 +11,8 @@ from keras_vit.name_list import first_names
 from keras_vit.recipes.data.corrupt_images import count_skipped
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
 from keras_vit.recipes.recipe import Data
+
+BATCH = 1024  # examples at a time where none is decoded
 
 
 def decoded_images(
@@ -23,23 +25,32 @@ def decoded_images(
     Args:
         indices: Array of the positions in the split of the images to read, from 0; None for all.
     """
+    decoded = _decoded(dataset, split, batch_size, max_corrupt, indices)
+    yield from example_batches(((image, label) for _, image, label in decoded), batch_size)
+
+
+def decoded_positions(dataset: ImageDataset, split: str, batch_size: int, max_corrupt: float, indices=None):
+    """`decoded_images` with the positions of the images in the split, from 0, in place of their labels."""
+    decoded = _decoded(dataset, split, batch_size, max_corrupt, indices)
+    yield from example_batches(((image, position) for position, image, _ in decoded), batch_size)
+
+
+def _decoded(dataset, split, batch_size, max_corrupt, indices):
+    """Yields position, pixels and label of each selected image that can be decoded."""
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
-    total = count_nonempty(dataset, split)
-    selected = np.ones(total, bool) if indices is None else np.isin(np.arange(total), indices)
-    corrupt = []
-
-    def decoded():
-        for name, image, label in _iterate_decoded(dataset, split, selected):
+    total, corrupt = count_nonempty(dataset, split), []
+    selected = np.arange(total) if indices is None else np.unique(indices)
+    examples = decode_examples(dataset, read_examples(dataset, split, indices))
+    with report_data_errors(dataset, split, only_reads=True):
+        for position, (name, image, label) in zip(selected, examples.as_numpy_iterator()):
             if image.size:
-                yield image, label
+                yield position, image, label
             else:
                 corrupt.append(name.decode())
-
-    yield from example_batches(decoded(), batch_size)
     if corrupt:
         count_skipped(dataset.name, corrupt)
-        _check_number(dataset, split, corrupt, max_corrupt, selected.sum())
+        _check_number(dataset, split, corrupt, max_corrupt, len(selected))
 
 
 def example_batches(examples, batch_size: int):
@@ -50,25 +61,42 @@ def example_batches(examples, batch_size: int):
         yield list(images), np.array(labels)
 
 
-def numbered(dataset: ImageDataset) -> ImageDataset:
-    """The dataset with the position of each image in its split, from 0, as its label: int64."""
-
-    def read(split):
-        return dataset.read(split).enumerate().map(lambda index, example: (*example[:2], index))
-
-    return replace(dataset, read=read, read_shuffled=None, multi_label=False)
-
-
 def check_any(decoded, dataset: ImageDataset, split: str):
     """Raises ValueError if nothing was decoded: no image of the split can be decoded."""
     if not len(decoded):
         raise ValueError(f"No image of {split!r} of {dataset.name} can be decoded. Replace the files.")
 
 
-def read_encoded(dataset: ImageDataset, split: str):
-    """Yields each image of a split as stored (bytes), and its label."""
+def read_arrays(dataset: ImageDataset, split: str, fields: Callable) -> Iterator:
+    """Yields arrays of up to 1,024 of what `fields(name, stored, label)` returns for the examples, in order."""
+    examples = dataset.read(split)
+    # Of paths, batches come first: a call for each of them takes ten times as long. Images would fill the memory.
+    batches = examples.batch(BATCH).map(fields) if dataset.stores_paths else examples.map(fields).batch(BATCH)
     with report_data_errors(dataset, split, only_reads=True):
-        for _, stored, label in dataset.read(split).as_numpy_iterator():
+        yield from batches.as_numpy_iterator()
+
+
+def read_examples(dataset: ImageDataset, split: str, indices=None) -> tf.data.Dataset:
+    """The examples of `dataset.read` at some positions, in the order of the split; all for None."""
+    if indices is None:
+        return dataset.read(split)
+    selected = np.isin(np.arange(count_nonempty(dataset, split)), indices)
+    if not dataset.stores_paths:
+        examples = dataset.read(split).take(1 + max(np.flatnonzero(selected), default=-1))
+        return examples.enumerate().filter(lambda i, _: tf.constant(selected)[i]).map(lambda _, example: example)
+    batches = read_arrays(dataset, split, lambda *example: example)
+    chosen = [[array[rows] for array in batch] for batch, rows in zip(batches, _batches(selected))]
+    return tf.data.Dataset.from_tensor_slices(tuple(np.concatenate(arrays) for arrays in zip(*chosen)))
+
+
+def _batches(array):
+    return (array[start : start + BATCH] for start in range(0, len(array), BATCH))
+
+
+def read_encoded(dataset: ImageDataset, split: str, indices=None):
+    """Yields each image of a split as stored (bytes), and its label; see `read_examples` for `indices`."""
+    with report_data_errors(dataset, split, only_reads=True):
+        for _, stored, label in read_examples(dataset, split, indices).as_numpy_iterator():
             yield tf.io.gfile.GFile(stored, "rb").read() if dataset.stores_paths else stored, label
 
 
@@ -76,9 +104,13 @@ def read_labels(dataset: ImageDataset, split: str) -> np.ndarray:
     """(n,) int64 labels of all images of a split; decodes none."""
     if dataset.multi_label:
         raise ValueError(f"Expected images of one class each. Received: {dataset.name!r}, whose have any number.")
-    labels = dataset.read(split).map(lambda name, stored, label: label).as_numpy_iterator()
-    with report_data_errors(dataset, split, only_reads=True):
-        return np.fromiter(labels, "int64")
+    return np.concatenate([np.zeros(0, "int64"), *read_arrays(dataset, split, lambda name, stored, label: label)])
+
+
+def indices_by_class(labels: np.ndarray, num_classes: int) -> list[np.ndarray]:
+    """The positions of each class in (n,) labels, in order; labels below 0 are of none."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.searchsorted(labels[order], np.arange(num_classes + 1)))[1:-1]
 
 
 def decode_stored(dataset: ImageDataset, stored):
@@ -100,15 +132,6 @@ def decode_examples(dataset: ImageDataset, examples):
         return image.concatenate(empty).take(1).map(lambda image: (name, image, label))
 
     return examples.interleave(decode_one, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-
-
-def _iterate_decoded(dataset, split, selected):
-    """Yields name, pixels and label of each selected image, see `decode_examples`."""
-    end = 1 + max(np.flatnonzero(selected), default=-1)  # the filter alone would read to the end of the split
-    examples = dataset.read(split).take(end) if end < len(selected) else dataset.read(split)
-    examples = examples.enumerate().filter(lambda index, _: tf.constant(selected)[index])
-    with report_data_errors(dataset, split, only_reads=True):
-        yield from decode_examples(dataset, examples.map(lambda _, example: example)).as_numpy_iterator()
 
 
 def _check_number(dataset, split, names, max_corrupt, num_selected):

@@ -55,14 +55,16 @@ def open_csv(path: str, name: str) -> ImageDataset:
             order = np.random.RandomState(0).permutation(splits[part])[start:end]  # RandomState never changes
             examples += [rows[part][i] for i in order]
         paths = tf.constant([image for image, _ in examples], tf.string)
+        classes = tf.constant([number[label] for _, labels in examples for label in labels], tf.int64)
         if not several:
-            targets = np.array([number[label] for _, (label,) in examples], "int64")  # (n,)
-            return tf.data.Dataset.from_tensor_slices((paths, paths, targets))
-        targets = np.zeros((len(examples), len(names)), "uint8")  # (n, C)
-        for target, (_, labels) in zip(targets, examples):
-            target[[number[label] for label in labels]] = 1
-        listed = tf.data.Dataset.from_tensor_slices((paths, paths, targets))
-        return listed.map(lambda image, file, target: (image, file, tf.cast(target, tf.float32)))
+            return tf.data.Dataset.from_tensor_slices((paths, paths, classes))
+        ends = np.cumsum([0, *(len(labels) for _, labels in examples)])  # of an image's part of the classes
+
+        def with_target(image, start, end):
+            indices = classes[start:end, None]
+            return image, image, tf.scatter_nd(indices, tf.ones_like(indices[:, 0], tf.float32), (len(names),))  # (C,)
+
+        return tf.data.Dataset.from_tensor_slices((paths, ends[:-1], ends[1:])).map(with_target)
 
     return ImageDataset(name, names, splits, read, stores_paths=True, multi_label=several)
 
@@ -112,8 +114,9 @@ def _read_text(file) -> str:
 
 def _read_names(file, labels) -> tuple[str, ...]:
     names = tuple(line.strip() for line in _read_text(file).splitlines() if line.strip())
-    if unknown := [label for label in labels if label not in names]:
+    known = set(names)
+    if unknown := [label for label in labels if label not in known]:
         raise ValueError(f"{len(unknown):,} labels are not in {file}: {first_names(unknown)}. Add them, or delete it.")
-    if len(set(names)) < len(names):
+    if len(known) < len(names):
         raise ValueError(f"{file} has a label twice. Expected one line for each class.")
     return names

@@ -20,7 +20,7 @@ FIXES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageDataset:
     """A dataset of labeled images, as `open_dataset` returns it.
 

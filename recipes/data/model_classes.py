@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from keras_vit.class_names import describe_difference, labels_file
 from keras_vit.name_list import first_names
-from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
+from keras_vit.recipes.data.arrays import read_arrays
+from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.folder_layout import LABELS_IN_A_FILE
 from keras_vit.trained import local_folder
 
@@ -43,7 +44,8 @@ def _relabeled(dataset, names: Sequence[str]) -> ImageDataset:
     """The dataset with the labels that its classes have in `names`, which contain them."""
     if dataset.class_names == tuple(names):
         return dataset
-    index = tf.constant([list(names).index(name) for name in dataset.class_names], tf.int64)
+    number = {name: i for i, name in enumerate(names)}
+    index = tf.constant([number[name] for name in dataset.class_names], tf.int64)
 
     def relabel(name, image, label):
         if dataset.multi_label:
@@ -144,13 +146,11 @@ def labels_are_cheap(dataset: ImageDataset, splits: Iterable[str]) -> bool:
 def class_counts(dataset: ImageDataset, split: str) -> np.ndarray:
     """(C,) int64: the number of images of each class in a split; decodes none."""
     counts = np.zeros(len(dataset.class_names), "int64")
-    labels = dataset.read(split).map(lambda name, stored, label: label).batch(1024)
-    with report_data_errors(dataset, split, only_reads=True):
-        for batch in labels.as_numpy_iterator():
-            if dataset.multi_label:
-                counts += (batch > 0).sum(axis=0)
-            else:
-                counts += np.bincount(batch[batch >= 0], minlength=len(counts))
+    for batch in read_arrays(dataset, split, lambda name, stored, label: label):
+        if dataset.multi_label:
+            counts += np.count_nonzero(batch > 0, axis=0)
+        else:
+            counts += np.bincount(batch[batch >= 0], minlength=len(counts))
     return counts
 
 

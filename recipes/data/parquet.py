@@ -174,12 +174,16 @@ def _shown(columns):
 
 
 def _described_features(schema) -> dict:
-    """The features that the library datasets wrote into a schema."""
-    return json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    """The features that the library datasets wrote into a schema; none if something else is there."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return {column: _sequence(feature) for column, feature in features.items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
 
 
 def _columns(schema, path, label) -> Columns:
-    features = {column: _sequence(feature) for column, feature in _described_features(schema).items()}
+    features = _described_features(schema)
     images = [column for column, feature in features.items() if feature.get("_type") == "Image"]
     classes = {column: feature for column, feature in features.items() if _class_names(feature)}
     wanted = (label,) if label else LABELS
@@ -204,7 +208,8 @@ def _class_names(feature) -> tuple[str, ...]:
     """The names of a ClassLabel or of a sequence of them; none for other features."""
     inner = feature.get("feature", feature)
     inner = inner if isinstance(inner, dict) else {}
-    return tuple(inner.get("names", ())) if inner.get("_type") == "ClassLabel" else ()
+    names = inner.get("names") if inner.get("_type") == "ClassLabel" else None
+    return tuple(names) if isinstance(names, list) and all(isinstance(each, str) for each in names) else ()
 
 
 def _groups(files) -> list[tuple[str, int, int]]:

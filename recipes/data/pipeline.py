@@ -5,13 +5,13 @@ mixup. All randomness comes from (seed, epoch) and (seed, index of the image in 
 batch i is the same whether earlier ones were drawn or `start_step` skips them.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.pixel_range import PIXELS
-from keras_vit.recipes.data.arrays import decode_examples, decode_stored, read_labels
+from keras_vit.recipes.data.arrays import decode_examples, decode_stored, indices_by_class, read_labels
 from keras_vit.recipes.data.corrupt_images import batch_valid_images, replace_corrupt, zero_weight_corrupt
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.data.transforms import evaluation_transform, training_transform
@@ -138,7 +138,8 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
     first = start_step * data.batch_size
     first_image, first_copy = divmod(first, data.augment.repeats)
     epoch, skipped = divmod(first_image, total)
-    shuffled = _shuffle_and_repeat(read, data.shuffle_images, seed, epoch).skip(skipped)
+    # TensorFlow allocates the buffer at once; a larger one than the data draws the same order.
+    shuffled = _shuffle_and_repeat(read, min(data.shuffle_images, total), seed, epoch).skip(skipped)
     if data.augment.repeats > 1:
         copies = shuffled.flat_map(lambda *image: tf.data.Dataset.from_tensors(image).repeat(data.augment.repeats))
         shuffled = copies.skip(first_copy)
@@ -152,13 +153,13 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
     return replace_corrupt(batches, size, total, data, fallback, host[1])
 
 
+@lru_cache(maxsize=1)  # a run asks several times
 def _select_per_class(dataset, split, labels_per_class, seed) -> np.ndarray:
     """(n,) booleans: whether each image of the split is one of `labels_per_class` chosen ones of its class."""
     labels = read_labels(dataset, split)
     selected = np.zeros(len(labels), bool)
     random = np.random.default_rng(seed)
-    for label, name in enumerate(dataset.class_names):
-        members = np.flatnonzero(labels == label)
+    for name, members in zip(dataset.class_names, indices_by_class(labels, len(dataset.class_names)), strict=True):
         if len(members) < labels_per_class:
             raise RecipeError(
                 f"Class {name!r} has {len(members)} images in {split!r}.",

@@ -12,8 +12,8 @@ import numpy as np
 from keras_vit.cache_dir import cache_dir
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.progress import Progress
-from keras_vit.recipes.data import ImageDataset, decoded_images, read_encoded, read_labels
-from keras_vit.recipes.data.arrays import numbered
+from keras_vit.recipes.data import ImageDataset, read_encoded, read_labels
+from keras_vit.recipes.data.arrays import decoded_positions, read_arrays
 from keras_vit.recipes.data.corrupt_images import count_skipped
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.recipe import Data
@@ -39,7 +39,7 @@ def extract_features(
     """The inputs of the model's head for each image, and the labels, in the order of the split.
 
     Features of a `keras.Model` are computed once and cached by a hash of the model's configuration and weights and of
-    the images and labels themselves, so a changed weight or image is never missed. Images that cannot be decoded are
+    the images themselves, so a changed weight or image is never missed. Images that cannot be decoded are
     skipped, and named on standard error also where the others are cached.
 
     Args:
@@ -60,13 +60,23 @@ def extract_features(
             corrupt.
         FloatingPointError: Features are NaN or infinite.
     """
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     count_nonempty(dataset, split)
     labels = read_labels(dataset, split)
-    selected = np.arange(len(labels)) if indices is None else np.unique(indices)
-    if labels[selected].min(initial=0) < 0:
+    if (labels if indices is None else labels[indices]).min(initial=0) < 0:
         raise ValueError(f"Each image of {split!r} of {dataset.name} must have one label. Choose other data.")
+    features, positions = extract_positions(
+        model, dataset, split, batch_size, indices, max_corrupt, verbose, preprocessing
+    )
+    return features, labels[positions]
+
+
+def extract_positions(
+    model, dataset, split, batch_size, indices=None, max_corrupt=Data.max_corrupt, verbose=False, preprocessing=None
+) -> tuple[np.ndarray, np.ndarray]:
+    """`extract_features` with the positions of the images in the split, (n,) int64, in place of their labels."""
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
+    selected = np.arange(count_nonempty(dataset, split)) if indices is None else np.unique(indices)
     cached = None
     if isinstance(model, keras.Model):
         cached = cache_folder() / f"{_cache_key(model, dataset, split, indices, max_corrupt, preprocessing)}.npz"
@@ -74,18 +84,17 @@ def extract_features(
             with open(cached, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 features, valid = arrays["features"], arrays["valid"]
             if not valid.all():
-                names = dataset.read(split).map(lambda name, stored, label: name).as_numpy_iterator()
-                corrupt = set(selected[~valid].tolist())
-                count_skipped(dataset.name, [name for index, name in enumerate(names) if index in corrupt])
-            return features, labels[selected[valid]]
+                names = np.concatenate(list(read_arrays(dataset, split, lambda name, stored, label: name)))
+                count_skipped(dataset.name, names[selected[~valid]])
+            return features, selected[valid]
         except Exception:  # missing or damaged, for which zipfile and NumPy have no class of errors: computed again
             pass
     progress = Progress(f"Features of {split}", len(selected), "images") if verbose else None
-    batches = decoded_images(numbered(dataset), split, batch_size, max_corrupt, indices)
+    batches = decoded_positions(dataset, split, batch_size, max_corrupt, indices)
     features, positions = _compute(model, preprocessing or model.preprocess, batches, progress)
     if cached:
         _write(cached, features, np.isin(selected, positions))
-    return features, labels[positions]
+    return features, positions
 
 
 def _compute(model, preprocess, batches, progress):
@@ -116,11 +125,8 @@ def _cache_key(model, dataset, split, indices, max_corrupt, preprocessing):
     key = hashlib.sha256(json.dumps([__version__, max_corrupt, config, images], sort_keys=True).encode())
     for weight in model.weights:
         key.update(np.ascontiguousarray(keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32"))))
-    selected = None if indices is None else set(np.asarray(indices).tolist())
-    for number, (image, label) in enumerate(read_encoded(dataset, split)):
-        if selected is None or number in selected:
-            key.update(hashlib.sha256(image).digest())
-            key.update(np.asarray(label).tobytes())
+    for image, _ in read_encoded(dataset, split, indices):
+        key.update(hashlib.sha256(image).digest())
     return key.hexdigest()
 
 

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from keras_vit.recipes.data import open_dataset, read_labels
-from keras_vit.recipes.data.arrays import check_any, numbered
+from keras_vit.recipes.data.arrays import check_any, indices_by_class
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
-from keras_vit.recipes.evaluation.features import extract_features
+from keras_vit.recipes.evaluation.features import extract_positions
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_errors import RecipeError
 
@@ -80,14 +80,15 @@ def few_shot(
     labels = read_labels(dataset, data.train_split)
     draws = [choose_shots(labels, max(recipe.shots), num_classes, seed) for seed in recipe.seeds]
     drawn = np.unique(np.concatenate([indices for draw in draws for indices in draw]))
-    extract = partial(extract_features, model, batch_size=batch_size, max_corrupt=1.0, verbose=verbose)
+    extract = partial(extract_positions, model, dataset, batch_size=batch_size, max_corrupt=1.0, verbose=verbose)
     if recipe.resizing == "big_vision":
         fields = {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bilinear", "antialias": False}
         extract = partial(extract, preprocessing=replace(model.preprocessing, **fields))
-    extracted, positions = extract(numbered(dataset), data.train_split, indices=drawn)
+    extracted, positions = extract(data.train_split, indices=drawn)
     train = dict(zip(positions.tolist(), extracted))
     corrupt = sorted(set(drawn.tolist()) - train.keys())
-    test, test_labels = extract(dataset, data.test_split)
+    test, positions = extract(data.test_split)
+    test_labels = read_labels(dataset, data.test_split)[positions]
     for split, features in ((data.train_split, train), (data.test_split, test)):
         check_any(features, dataset, split)
     if log:
@@ -113,7 +114,7 @@ def choose_shots(labels, shots: int, num_classes: int, seed: int) -> list[np.nda
     For images in the same order they are the images that big_vision chooses.
     """
     random = np.random.default_rng(seed)
-    return [random.permutation(np.flatnonzero(labels == number))[:shots] for number in range(num_classes)]
+    return [random.permutation(members)[:shots] for members in indices_by_class(labels, num_classes)]
 
 
 def _result_line(shots, values, available):

@@ -11,13 +11,14 @@ import uuid
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import tensorflow_datasets as tfds
 from etils import epath
 from PIL import Image
 
-from keras_vit.atomic_write import replace_folder
+from keras_vit.atomic_write import OLD, replace_folder, temporary_folder, temporary_name
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.arrays import decode_examples
 from keras_vit.recipes.data.datasets import open_dataset
@@ -153,20 +154,28 @@ def _replace_when_complete(target, check):
     The block may take hours, in which others may write to the target: `check` raises ValueError if it may no longer be
     replaced. The new folder then stays beside it.
     """
-    words = ("incomplete", "old", "complete")
-    new, old, kept = (target.parent / f"{target.name}.{word}-{uuid.uuid4().hex[:8]}" for word in words)
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with _temporary_folder(target) as temporary:
+        new, kept = temporary / "new", target.parent / f"{target.name}.complete-{uuid.uuid4().hex[:8]}"
         yield new
-        replace_folder(new, target, old, kept, check)
+        replace_folder(new, target, temporary / OLD, kept, check)
+
+
+@contextmanager
+def _temporary_folder(target):
+    """`temporary_folder`, also on gs://, where there are no locks, and a killed process leaves it."""
+    if "://" not in os.fspath(target):
+        with temporary_folder(Path(target)) as folder:
+            yield epath.Path(folder)
+        return
+    folder = target.parent / f"{temporary_name(target)}{uuid.uuid4().hex[:8]}"
+    try:
+        yield folder
     finally:
-        if old.exists():
-            if not target.exists():
-                old.rename(target)
-            else:
-                old.rmtree()
-        if new.exists():
-            new.rmtree()
+        if (folder / OLD).exists() and not target.exists():
+            (folder / OLD).rename(target)
+        if folder.exists():
+            folder.rmtree()
 
 
 def hash_test_sets(sources: tuple[str, ...], threshold_bits: int, data_dir: str | None = None):

@@ -111,9 +111,9 @@ class CsvLog(keras.callbacks.Callback):
 
     The file, local or on gs://, is rewritten for every row under a temporary name and renamed, so it is always
     complete. When a run resumes from a checkpoint, rows of later steps are removed: these epochs are trained again. A
-    row is also written before the epoch's evaluation, without its metrics, in case the run is interrupted there and
-    resumes with the next epoch. The first row after a resume within an epoch averages the steps since the checkpoint
-    only: checkpoints do not store the sums of Keras's metrics.
+    row is also written before the epoch's evaluation, without its metrics, in case the run is interrupted there: a
+    resumed run evaluates first, and `complete` adds them. The first row after a resume within an epoch averages the
+    steps since the checkpoint only: checkpoints do not store the sums of Keras's metrics.
     """
 
     async_safe = True
@@ -137,6 +137,14 @@ class CsvLog(keras.callbacks.Callback):
         step = current_step(self.model)
         self.rows = [row for row in self.rows if int(row["step"]) < step]
         self.rows.append({"epoch": epoch + 1, "step": step, **logs})
+        self._write()
+
+    def complete(self, step: int, metrics: dict[str, float]):
+        """Adds metrics to the row of a step."""
+        self.rows = [row | metrics if int(row["step"]) == step else row for row in read_log(self.file)]
+        self._write()
+
+    def _write(self):
         columns = list(dict.fromkeys(name for row in self.rows for name in row))
         text = io.StringIO()
         table = csv.DictWriter(text, columns, lineterminator="\n")

@@ -24,12 +24,13 @@ from keras_vit.recipes.training.callbacks import (
     NonfiniteSteps,
     OneTraining,
     SwapEMA,
+    check_finite_metrics,
     check_finite_weights,
     use_ema_weights,
     warn_of_skipped_steps,
 )
 from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
-from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar
+from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar, read_log
 from keras_vit.recipes.training.summary import describe_run
 from keras_vit.recipes.watch import Events
 
@@ -70,8 +71,8 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
             print("Note: the weights are chosen on the test images, so the accuracy on them is too high.")
     try:
         with report_data_errors(dataset), build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
-            if best and _lacks_validation(best, start_step, total_steps):
-                _validate(model, best, validation)
+            if validation and run.folder and start_step:
+                _validate_if_interrupted(model, recipe, best, validation, start_step)
             if best and best.stops:
                 history = {}
             else:
@@ -98,18 +99,24 @@ def _validation(strategy, recipe, dataset):
     return {"validation_data": batches, "validation_steps": steps}
 
 
-def _lacks_validation(best, step, total_steps):
-    """Whether the run was interrupted between the last step of an epoch and its validation."""
-    ends_epoch = step % best.run.epoch_steps == 0 or step == total_steps
-    return step > 0 and ends_epoch and int(best.validated.numpy()) < step
+def _validate_if_interrupted(model, recipe, best, validation, step):
+    """The validation at the step of a checkpoint, if the run ended before its result was in the log and in `best`.
 
-
-def _validate(model, best, validation):
-    """The validation that an interrupted run did not finish."""
+    The log's row says that an epoch ended there: the length of epochs may have changed.
+    """
+    log, lacks = CsvLog(os.path.join(recipe.run.folder, LOG)), best and int(best.validated.numpy()) < step
+    row = next((row for row in read_log(log.file) if int(row["step"]) == step), None)
+    if row is None or (not lacks and any(value for name, value in row.items() if name.startswith("val_"))):
+        return
     batches, steps = validation["validation_data"], validation["validation_steps"]
     metrics = model.evaluate(batches, steps=steps, callbacks=[EvaluateWithEMA()], return_dict=True, verbose=0)
-    end = keras.callbacks.CallbackList([SwapEMA(), best, SwapEMA()], model=model)
-    end.on_epoch_end(0, {f"val_{name}": value for name, value in metrics.items()})
+    metrics = {f"val_{name}": value for name, value in metrics.items()}
+    check_finite_metrics(metrics, f"the validation after step {step}")
+    if Workers(strategy_of(model)).chief:
+        log.complete(step, metrics)
+    if lacks:
+        end = keras.callbacks.CallbackList([SwapEMA(), best, SwapEMA()], model=model)
+        end.on_epoch_end(0, metrics)
 
 
 def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks, workers):

@@ -130,6 +130,20 @@ def raised_from(error, cause, folder=None):
         return outer
 
 
+@pytest.mark.parametrize("backend", ["torch", "openvino", "jax", "banana"])
+def test_a_missing_backend_of_keras_is_named_with_its_file(backend, tmp_path, monkeypatch):
+    error = ModuleNotFoundError(f"No module named {backend!r}", name=backend)
+    if backend == "banana":
+        error = ValueError("Unable to import backend : banana")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    assert f"{backend!r} in KERAS_BACKEND" in error_sentence(error)
+    monkeypatch.delenv("KERAS_BACKEND")
+    (tmp_path / "keras.json").write_text(json.dumps({"backend": backend}))
+    sentence = error_sentence(error)
+    assert f"{backend!r} in {tmp_path}/keras.json" in sentence and "export KERAS_BACKEND=tensorflow" in sentence
+
+
 def test_causes_and_own_messages():
     assert "nested too deeply" in error_sentence(raised_from(RuntimeError("wrapped"), deep_nesting))
     assert error_sentence(raised_from(ValueError("Choose another folder."), full_disk)) == "Choose another folder."

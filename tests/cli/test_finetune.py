@@ -1,6 +1,7 @@
 """`keras-vit finetune` from a folder to a checked .tflite file, with a toy in place of published weights."""
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def run(tmp_path, monkeypatch):
     recipe = replace(small, weights="toy.keras", data=data)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.json").write_text(json.dumps({"kind": "Supervised", **asdict(recipe)}))
-    (tmp_path / "run" / "metrics.json").write_text("{}")
+    (tmp_path / "run" / "metrics.json").write_text('{"loss": 2.0, "top1": 0.5, "images": 12}')
     (tmp_path / "toy.keras").write_text("")
     return Path("run")
 
@@ -112,6 +113,29 @@ def test_other_class_weights_are_an_error(run):
     file = run / "recipe.json"
     file.write_text(file.read_text().replace('"class_weight": null', '"class_weight": "balanced"'))
     check(run, class_weight="balanced")
+
+
+@pytest.mark.parametrize("name", ["moved", "copied/", "{}/moved"])
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_that_was_moved_or_copied_goes_on_where_it_is(run, name, is_finished, tmp_path, monkeypatch, run_cli):
+    recorded = json.loads((run / "recipe.json").read_text())
+    recorded["run"]["folder"] = "run"
+    (run / "recipe.json").write_text(json.dumps(recorded))
+    (run / "model.keras").write_text("")
+    if not is_finished:
+        (run / "metrics.json").rename(run / "step-8.index")
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "cat" / "1.png")
+    shutil.copytree("run", "copied")
+    run.rename("moved")
+    used = []
+    monkeypatch.setattr("keras_vit.recipes.run_recipe.run", lambda recipe: used.append(recipe.run) or {})
+    monkeypatch.setattr("keras_vit_cli.finetune.export_checked", lambda recipe, output: used.append(recipe.run))
+    monkeypatch.setattr("keras_vit_cli.finetune.print_result", lambda *_: None)
+    folder = name.format(tmp_path)
+    assert run_cli("finetune", "photos", "--output", folder)[0] == 0
+    assert [each.folder for each in used] == [folder.rstrip("/")] * (1 if is_finished else 2)
+    assert not run.exists()
 
 
 def test_a_finished_run_without_its_model_is_not_presented(run):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from keras_vit.atomic_write import OLD
 from keras_vit_cli.output_folder import check_replaceable, new_folder
 
 MARK = "report.html"
@@ -73,6 +74,15 @@ def test_failed_replacement_restores_the_previous_folder(previous, tmp_path, mon
         (folder / "new").touch()
     kept = str(raised.value).rpartition("/")[2].rstrip(".")
     assert listing(previous) == [MARK] and listing(tmp_path / kept) == ["new"]
+
+
+def test_what_a_process_replaced_when_it_was_killed_is_back(previous, tmp_path):
+    left = tmp_path / ".run.keras-vit-12345678"
+    left.mkdir()
+    os.rename(previous, left / OLD)
+    with pytest.raises(KeyboardInterrupt), new_folder(previous, MARK):
+        raise KeyboardInterrupt
+    assert listing(tmp_path) == ["run", f"run/{MARK}"] and (previous / MARK).read_text() == "first"
 
 
 def test_a_folder_that_others_wrote_meanwhile_is_not_replaced(tmp_path):

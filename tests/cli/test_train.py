@@ -6,6 +6,7 @@ from pathlib import Path
 
 import keras
 import pytest
+import tensorflow as tf
 
 from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
@@ -20,14 +21,53 @@ def test_recipes_are_listed(run_cli):
     assert status == 0 and names == list(RECIPES) and names[0].startswith("digits-")  # of a laptop first
 
 
-def test_the_folder_of_a_run_means_its_recipe(tmp_path, monkeypatch):
+@pytest.fixture
+def moved(tmp_path, monkeypatch):
+    """The recipe of an interrupted run in runs/new, before runs/old, and in a bucket; a link; the file alone."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "x").mkdir(parents=True)
-    recipe = find_recipe("plain-s16-90")
-    write_recipe(recipe, tmp_path / "runs" / "x" / "recipe.json")
-    assert find_recipe("runs/x") == find_recipe("runs/x/recipe.json") == recipe == RECIPES["plain-s16-90"]
-    for name in ("x", "runs/x", "runs/x/", "runs/x/recipe.json"):
-        assert run_name(name) == "x"
+    recipe = replace(RECIPES["digits-finetune"], weights=None)
+    recipe = replace(recipe, run=replace(recipe.run, folder="runs/old"))
+    for folder in ("runs/new", "alone", "ram://bucket/new"):
+        tf.io.gfile.makedirs(folder)
+        write_recipe(recipe, f"{folder}/recipe.json")
+    for name in ("run.json", "step-1.index"):
+        (tmp_path / "runs" / "new" / name).write_text("{}")
+    (tmp_path / "link").symlink_to(tmp_path / "runs" / "new")
+    return recipe
+
+
+@pytest.mark.parametrize(
+    "name,folder",
+    [
+        ("runs/new", "runs/new"),
+        ("./runs/new/", "./runs/new"),
+        ("{}/runs/new", "{}/runs/new"),
+        ("link", "link"),
+        ("runs/new/recipe.json", "runs/new"),
+        ("{}/link/recipe.json", "{}/link"),
+        ("ram://bucket/new", "ram://bucket/new"),
+        ("ram://bucket/new/", "ram://bucket/new"),
+        ("alone/recipe.json", "runs/old"),
+    ],
+)
+def test_a_run_is_resumed_where_it_is_named(moved, name, folder, tmp_path, monkeypatch, runs, run_cli):
+    name, folder = name.format(tmp_path), folder.format(tmp_path)
+    assert find_recipe(name) == replace(moved, run=replace(moved.run, folder=folder))
+    status, _, errors = run_cli("train", name, "--run.resume")
+    assert (status, errors) == (0, "") and [recipe.run.folder for recipe in runs] == [folder]
+    if folder != "runs/old":
+        run_cli("train", name, "--run.folder", "runs/third")
+        assert runs[-1].run.folder == "runs/third"
+
+
+def test_the_recipe_in_the_current_folder_is_that_of_its_run(moved, monkeypatch):
+    monkeypatch.chdir("runs/new")
+    assert find_recipe("recipe.json").run.folder == find_recipe(".").run.folder == "."
+
+
+def test_runs_are_named_by_their_folder(moved):
+    for name in ("new", "runs/new", "runs/new/", "runs/new/recipe.json", "ram://bucket/new"):
+        assert run_name(name) == "new"
 
 
 def commands(name, folder="runs/x", **data):
@@ -67,8 +107,8 @@ def runs(tmp_path, monkeypatch):
 
     def run(recipe):
         ran.append(recipe)
-        Path(recipe.run.folder).mkdir(parents=True)
-        return {"top1": recipe.optimizer.learning_rate}
+        tf.io.gfile.makedirs(recipe.run.folder)
+        return {"top1": recipe.optimizer.learning_rate, "images": 1}
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run_recipe, "run", run)

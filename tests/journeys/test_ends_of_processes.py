@@ -316,6 +316,21 @@ def test_a_data_service_that_is_gone_is_named_and_signals_end_the_wait(number, s
     assert statuses == [status] and seconds < 20
 
 
+@pytest.mark.extended
+def test_a_run_ends_soon_after_its_data_service(processes):
+    group = processes("tensorflow")
+    group.environments[0] = {}
+    service = subprocess.Popen([sys.executable, "-c", SERVICE], stdin=-1, stdout=-1, stderr=-3, text=True)
+    address = service.stdout.readline().strip()
+    group.start(0, "--total-steps", "50000", "--run.strategy", "one-device", "--data.service", address)
+    group.until(0, "5/5")
+    service.kill()
+    service.communicate()
+    statuses, seconds = group.ends(120)
+    assert statuses == [1] and seconds < 120
+    assert f"tf.data service {address} cannot be reached" in message(group.text(0))
+
+
 def test_finetune_is_for_one_process(processes):
     group = processes("jax")
     group.start(0, command=["finetune", "."])

@@ -2,6 +2,8 @@
 
 import dataclasses
 import gc
+import os
+import signal
 from dataclasses import replace
 
 import keras
@@ -16,6 +18,7 @@ from keras_vit.recipes.data import open_dataset, read_labels, training_batches
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Distillation, Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.training.logs import LOG, read_log
 from keras_vit.recipes.training.model import build_model, compile_classifier
 
 STILL = Optimizer("sgd", learning_rate=0.0, warmup_steps=1)
@@ -231,6 +234,29 @@ def test_interrupted_runs_stop_early_and_restore_the_same_weights(supervised, tm
     assert_weights(again, model.get_weights())
     with pytest.raises(RecipeError, match="monitor"):
         fit.train(replace(recipe, run=replace(recipe.run, monitor="top1")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epoch,epoch_steps,steps", [(0, 2, [3, 4, 6]), (1, 4, [3, 6])])
+def test_an_interrupted_validation_is_made_up_for(epoch, epoch_steps, steps, supervised, tmp_path):
+    def recipe(name, epoch_steps=3):
+        run = {"folder": str(tmp_path / name), "resume": True, "restore_best_weights": True}
+        made = validated(supervised, 6, **run)
+        return replace(made, run=replace(made.run, epoch_steps=epoch_steps))
+
+    def rows(name):
+        return {int(row["step"]): row.get("val_loss") for row in read_log(str(tmp_path / name / LOG))}
+
+    fit.train(recipe("whole"))
+    with pytest.raises(SystemExit):
+        fit.train(recipe("interrupted"), callbacks=[at_epoch([epoch], lambda: os.kill(os.getpid(), signal.SIGTERM))])
+    assert not rows("interrupted")[3 * epoch + 3]
+    model, _ = fit.train(recipe("interrupted", epoch_steps))
+    whole, resumed = rows("whole"), rows("interrupted")
+    assert list(resumed) == steps and all(resumed.values())
+    assert [resumed[step] for step in whole] == list(whole.values())
+    best = min(resumed, key=lambda step: float(resumed[step]))
+    assert fit.evaluate(model, recipe("whole").data, "validation[:60]")["loss"] == pytest.approx(float(resumed[best]))
 
 
 @pytest.mark.extended

@@ -1,6 +1,7 @@
 """recipe.json, and the values of its fields, whether they come from Python, a file or the command line."""
 
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -249,19 +250,24 @@ def test_all_errors_are_reported_once():
         check_all(*checks[1:3])
 
 
-def test_failed_write_keeps_the_previous_content(tmp_path, monkeypatch):
+@pytest.mark.parametrize("folder", ["{}", "ram://full"])
+def test_failed_write_keeps_the_previous_content(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_file("metrics.json", "old")  # without a folder
-    file = tmp_path / "metrics.json"
-    write_file(str(file), b"new")
-    assert file.read_bytes() == b"new"
+    file = f"{folder.format(tmp_path)}/metrics.json"
+    tf.io.gfile.makedirs(os.path.dirname(file))
+    write_file(file, b"new")
     with pytest.raises(OSError, match=r"nowhere/a\.txt"):
         write_file(tmp_path / "nowhere" / "a.txt", "")
 
     def full(*arguments, **_):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+        if "://" in folder:
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tf.io.gfile, "rename", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match=r"metrics\.json .*No space left on device"):
         write_file(file, "newer")
-    assert file.read_bytes() == b"new" and os.listdir(tmp_path) == ["metrics.json"]
+    assert tf.io.gfile.GFile(file, "rb").read() == b"new"
+    assert tf.io.gfile.listdir(os.path.dirname(file)) == ["metrics.json"]

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes import run_recipe
+from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.training.model import compile_for_evaluation
 
 FILES = {"recipe.json", "run.json", "log.csv", "model.keras", "model_card.md", "metrics.json"}
@@ -88,22 +90,50 @@ def test_model_is_written_before_anything_that_can_fail(trained, folder, monkeyp
     with pytest.raises(ValueError, match=f"the disk of test is gone.*{folder}/model.keras.*run.resume=True"):
         run_recipe.run(recipe)
     assert not (folder / "metrics.json").exists()
-    monkeypatch.setattr(run_recipe, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.5})
-    assert run_recipe.run(recipe) == {"loss": 2.0, "top1": 0.5}
+    monkeypatch.setattr(run_recipe, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.5, "images": 500})
+    assert run_recipe.run(recipe) == {"loss": 2.0, "top1": 0.5, "images": 500}
+
+
+@pytest.mark.parametrize(
+    "counts,right,word",
+    [
+        ((16, 6, 2), 16, "always"),  # as a float32, 2/3 is more
+        ((16, 6, 2), 17, ""),
+        ((11, 1), 11, "always"),  # and 11/12
+        ((14, 6), 13, "always"),
+        ((14, 6), 15, ""),
+        ((14, 6), 10, "chance"),
+        ((16, 4), 10, "always"),
+        ((10, 10), 11, "chance"),
+        ((10, 10), 12, ""),
+        ((3, 3, 2), 3, "always"),
+        ((3, 3, 2), 2, "chance"),
+        ((300_001, 299_999, 400_000), 400_000, "always"),
+        ((300_001, 299_999, 400_000), 400_001, ""),
+        ((5,), 5, ""),
+    ],
+)
+def test_accuracies_that_a_constant_answer_has_are_reported(counts, right, word, capsys):
+    labels = np.repeat(np.arange(len(counts)), counts)
+
+    def read(split):
+        return tf.data.Dataset.from_tensor_slices((labels.astype(str), labels.astype(str), labels))
+
+    names = tuple(f"class {i}" for i in range(len(counts)))
+    dataset = ImageDataset("x", names, {"test": len(labels)}, read, stores_paths=True)
+    metrics = {"top1": float(np.float32(right / len(labels))), "images": len(labels)}
+    run_recipe._warn_of_chance(metrics, dataset, "test")
+    errors = capsys.readouterr().err
+    assert [each for each in ("always", "chance") if each in errors] == ([word] if word else [])
 
 
 def test_skipped_steps_and_accuracies_by_chance_are_reported(trained, folder, monkeypatch, capsys):
     recipe, settings = trained
-    monkeypatch.setattr(run_recipe, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.1})
+    monkeypatch.setattr(run_recipe, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.1, "images": 500})
     settings["history"] = {"nonfinite_steps": [1, 3]}
     assert run_recipe.run(recipe)["nonfinite_steps"] == 3
     assert json.loads((folder / "metrics.json").read_text())["nonfinite_steps"] == 3
     assert "chance for 10 classes" in capsys.readouterr().err
-    monkeypatch.setattr(run_recipe, "class_counts", lambda *_: np.array([95, 5] + 8 * [0]))
-    for top1, warned in ((0.95, True), (0.96, False)):
-        monkeypatch.setattr(run_recipe, "evaluate", lambda *_, top1=top1: {"loss": 2.0, "top1": top1})
-        run_recipe.run(recipe)
-        assert ("always predicting '0'" in capsys.readouterr().err) == warned
     # A run that was stopped after its last step: nothing is trained, but log.csv is there.
     (folder / "log.csv").write_text("epoch,step,nonfinite_steps\n0,2,1\n1,4,2\n")
     settings["history"] = {}
