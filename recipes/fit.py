@@ -18,6 +18,7 @@ from keras_vit.recipes.data import (
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.model_classes import (
     balanced_weights,
+    check_classifier,
     check_labels,
     check_same_classes,
     class_counts,
@@ -30,8 +31,10 @@ from keras_vit.recipes.self_supervised import SelfSupervisedModel, compile_self_
 from keras_vit.recipes.training import loop
 from keras_vit.recipes.training.checks import check_data, count_images
 from keras_vit.recipes.training.keras_internals import weights_kept
+from keras_vit.recipes.training.losses import Sigmoid, Softmax
+from keras_vit.recipes.training.metrics import TopK, training_metrics
 from keras_vit.recipes.training.model import compile_classifier, compile_for_evaluation
-from keras_vit.recipes.training.replacements import Replacements
+from keras_vit.recipes.training.replacements import NOTHING_REPLACED, Replacements, fitting_loss
 
 __all__ = ["count_steps", "evaluate", "pretrain", "train"]
 
@@ -57,7 +60,7 @@ def pretrain(
         return fit_unlabeled(recipe, strategy, callbacks, replacements)
 
 
-def fit_unlabeled(recipe: SelfSupervised, strategy: Strategy, callbacks=(), replacements=Replacements()):
+def fit_unlabeled(recipe: SelfSupervised, strategy: Strategy, callbacks=(), replacements=NOTHING_REPLACED):
     """`pretrain` in a folder that is locked already, under its strategy."""
     dataset = _prepare(recipe, strategy)
     check_data(recipe, dataset, recipe.total_steps)
@@ -104,7 +107,7 @@ def train(
 
 
 def fit_supervised(
-    recipe: Supervised, strategy: Strategy, start=None, callbacks=(), replacements: Replacements = Replacements()
+    recipe: Supervised, strategy: Strategy, start=None, callbacks=(), replacements: Replacements = NOTHING_REPLACED
 ):
     """`train` in a folder that is locked already, under its strategy."""
     dataset = _prepare(recipe, strategy)
@@ -126,18 +129,21 @@ def fit_supervised(
 
 
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
-    """Metrics of a model from `train` on a split; every image that can be decoded counts once.
+    """Metrics of a classifier on a split, however it was compiled; every image that can be decoded counts once.
 
-    "loss"; "top1" and, with more than 5 classes, "top5" accuracy, in [0, 1]; with several labels per image
+    "loss", that of `compile`, or without one the cross-entropy; "top1" and, with more than 5 classes, "top5" accuracy,
+    in [0, 1]; with several labels per image
     "mean_average_precision", see `MeanAveragePrecision`; "images": number of images that count in accuracies, which are
     those that can be decoded and have a label.
 
     Raises:
-        ValueError: The split is missing or has no labels, its files are damaged, or more than `data.max_corrupt` of its
-            images are corrupt.
+        ValueError: The model is no classifier of keras_vit with the classes of the dataset, the split is missing or has
+            no labels, its files are damaged, or more than `data.max_corrupt` of its images are corrupt.
     """
+    check_classifier(model)
     dataset = with_model_classes(open_dataset(data), model)
     check_labels(dataset, split)
+    model = _with_recipes_metrics(model, dataset)
     batches, steps = shard_evaluation(strategy_of(model), data, dataset, split)
     with report_data_errors(dataset, split), weights_kept(model):
         metrics = model.evaluate(batches, steps=steps, return_dict=True, verbose=0)
@@ -150,6 +156,26 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
     if decoded:
         metrics["loss"] *= count_examples(dataset, split) / decoded
     return {**metrics, "images": images}
+
+
+def _with_recipes_metrics(model, dataset):
+    """The model if a recipe compiled it, else one around it with the metrics of recipes."""
+    metrics = (model.get_compile_config() or {}).get("weighted_metrics") or ()
+    is_plain = all(
+        getattr(type(model), step) is getattr(keras.Model, step) for step in ("test_step", "compute_metrics")
+    )
+    if is_plain and any(isinstance(metric, dict) and metric["class_name"] == TopK.__name__ for metric in metrics):
+        return model
+    loss = getattr(model, "loss", None)
+    if not isinstance(loss, (str, keras.losses.Loss)) and not callable(loss):  # several, or none
+        loss = Sigmoid() if dataset.multi_label else Softmax()
+    with strategy_of(model).scope():
+        evaluated = keras.Sequential([model])
+        evaluated.compile(
+            loss=fitting_loss(loss, model.num_classes, dataset.multi_label),
+            weighted_metrics=training_metrics(model.num_classes, dataset.multi_label),
+        )
+    return evaluated
 
 
 def count_steps(recipe: Supervised, dataset: ImageDataset) -> int:

@@ -15,12 +15,12 @@ from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
 from keras_vit.recipes.training.callbacks import use_ema_weights
 from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.model import build_model, optimizer_arguments
-from keras_vit.recipes.training.replacements import Replacements
+from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 
 SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
 
 
-def compile_self_supervised(recipe: SelfSupervised, replacements=Replacements()) -> SelfSupervisedModel:
+def compile_self_supervised(recipe: SelfSupervised, replacements=NOTHING_REPLACED) -> SelfSupervisedModel:
     """The compiled model of a recipe, whose `vit` is the result of the training; inside the strategy's scope.
 
     The loss of a masked autoencoder is the mean squared error of its predictions.

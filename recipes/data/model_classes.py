@@ -8,10 +8,21 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference, labels_file
+from keras_vit.classification import check_no_projection
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
 from keras_vit.recipes.folder_layout import LABELS_IN_A_FILE
 from keras_vit.trained import local_folder
+
+
+def check_classifier(model):
+    """Raises ValueError for what cannot be evaluated on labeled images: other models of Keras, and projections."""
+    if not hasattr(model, "preprocessing"):
+        raise ValueError(
+            f"Expected a model of keras_vit or an exported file. Received: {model.name}, a {type(model).__name__}. "
+            "Make it one by keras_vit.ImageClassifier.from_model(model, preprocessing=...)."
+        )
+    check_no_projection(model)
 
 
 def with_model_classes(dataset: ImageDataset, model, weights=None) -> ImageDataset:

@@ -115,7 +115,7 @@ def _with_sides(name):
     if remainder or math.prod(sides) != chips:
         counted = "TensorCores, two a chip" if per_chip == 2 else "chips"
         raise ValueError(
-            "Expected the name of a slice of 1, 4, 8, 16, ... chips, or for one of another form chip and sides, such as "
+            "Expected a name of 1, 4, 8, 16, ... chips, or for another slice its chip and sides, such as "
             f"{topology}. Received: {name!r}, of {match[2]} {counted}"
         )
     return topology

@@ -32,7 +32,7 @@ from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import training_metrics
 from keras_vit.recipes.training.optimizers import build_optimizer
-from keras_vit.recipes.training.replacements import Replacements
+from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 from keras_vit.variants import BIT_SIZES, parse_variant
 
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
@@ -219,7 +219,7 @@ def compile_classifier(
     total_steps: int,
     start=None,
     multi_label: bool = False,
-    replacements=Replacements(),
+    replacements=NOTHING_REPLACED,
 ):
     """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation."""
     student = _classifier(recipe, start, num_classes)
@@ -237,12 +237,12 @@ def compile_classifier(
     return model, student
 
 
-def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int, replacements=Replacements()):
+def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int, replacements=NOTHING_REPLACED):
     """Compiles a classifier for `evaluate`, without an optimizer."""
     classifier.compile(**_loss_and_metrics(recipe, num_classes, classifier.multi_label, replacements))
 
 
-def optimizer_arguments(recipe: Recipe, total_steps: int, model, replacements=Replacements()) -> dict:
+def optimizer_arguments(recipe: Recipe, total_steps: int, model, replacements=NOTHING_REPLACED) -> dict:
     """Arguments of `compile`: the optimizer of a recipe, for the trainable weights of a model."""
     loss_scaling = recipe.run.precision == "mixed_float16"
     optimizer = build_optimizer(recipe.optimizer, total_steps, model, loss_scaling, replacements)

@@ -13,7 +13,7 @@ from keras_vit.models.layer_decay import layer_wise_factors
 from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.keras_internals import ChosenMatrices, Moments
-from keras_vit.recipes.training.replacements import Replacements
+from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 from keras_vit.recipes.training.replicas import ReplicaInvariant
 
 
@@ -28,15 +28,20 @@ class AdamStep(ReplicaInvariant, Moments):
         self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * self.adam_update(gradient, variable))
 
     def adam_update(self, gradient, variable):
-        """The update without its rate; changes the moments."""
+        """The update without its rate; changes the moments.
+
+        With the means m and v, and their corrections a and b: (m / a) / (sqrt(v / b) + epsilon), computed as
+        (sqrt(b) / a) m / (sqrt(v) + sqrt(b) epsilon), of whose parts only two are as large as the variable.
+        """
         moments, dtype = self.moments_of(self.index_of(variable)), variable.dtype
         gradient, step = ops.cast(gradient, dtype), ops.cast(self.iterations + 1, dtype)
-        corrected = []
+        means, corrections = [], []
         for moment, beta, value in zip(moments, (self.beta_1, self.beta_2), (gradient, ops.square(gradient))):
-            mean = moment + (1.0 - beta) * (value - moment)
-            self.assign(moment, mean)
-            corrected.append(mean / (1.0 - ops.power(ops.cast(beta, dtype), step)))
-        return corrected[0] / (ops.sqrt(corrected[1]) + self.epsilon)
+            means.append(moment + (1.0 - beta) * (value - moment))
+            self.assign(moment, means[-1])
+            corrections.append(1.0 - ops.power(ops.cast(beta, dtype), step))
+        root = ops.sqrt(corrections[1])
+        return root / corrections[0] * means[0] / (ops.sqrt(means[1]) + root * self.epsilon)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -146,7 +151,7 @@ class Lamb(AdamStep, keras.optimizers.Lamb):
 
 
 def build_optimizer(
-    recipe: Optimizer, total_steps: int, model=None, loss_scaling: bool = False, replacements=Replacements()
+    recipe: Optimizer, total_steps: int, model=None, loss_scaling: bool = False, replacements=NOTHING_REPLACED
 ) -> ReplicaInvariant:
     """Builds the Keras optimizer of a recipe. Adam's epsilon is 1e-8, as in the paper's code (Keras: 1e-7).
 

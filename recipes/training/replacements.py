@@ -63,7 +63,7 @@ class Replacements:
 
         Raises:
             RecipeError: The recipe smooths labels.
-            ValueError: The loss fails, or takes only numbers but labels are vectors.
+            ValueError: See `fitting_loss`.
         """
         if recipe.label_smoothing:
             raise RecipeError(
@@ -71,17 +71,7 @@ class Replacements:
                 {"label_smoothing": recipe.label_smoothing},
                 {"label_smoothing": 0.0},
             )
-        wrapped, images = OfVectors(self.loss), 3 if num_classes != 3 else 4  # not as many as classes
-        logits = np.zeros((images, num_classes), "float32")
-        vectors = np.eye(images, num_classes, dtype="float32")
-        reason = _failure(wrapped, vectors, logits)
-        if reason is None:
-            return wrapped
-        only_vectors = multi_label or recipe.data.augment.mixes
-        if only_vectors or _failure(self.loss, np.zeros(images, "int64"), logits) is not None:
-            more = "" if only_vectors else " and for numbers (B,)"
-            raise ValueError(f"The loss fails for labels (B, C) of logits (B, C){more}: {reason} Received: {self.loss}")
-        return self.loss
+        return fitting_loss(self.loss, num_classes, only_vectors=multi_label or recipe.data.augment.mixes)
 
     def fields(self, optimizer, model) -> dict[str, object]:
         """Names and settings of what replaces parts of a recipe, as in JSON: {} if nothing does.
@@ -101,20 +91,42 @@ class Replacements:
         return json.loads(json.dumps(replaced, default=_name))
 
 
+NOTHING_REPLACED = Replacements()
+
+
+def fitting_loss(loss, num_classes: int, only_vectors: bool) -> Callable | str:
+    """A loss for labels (B, C), and (B,), or if it fails with vectors for numbers (B,) alone.
+
+    Raises:
+        ValueError: It fails with both, or with vectors if there are only these.
+    """
+    wrapped, images = OfVectors(loss), 3 if num_classes != 3 else 4  # not as many as classes
+    logits = np.zeros((images, num_classes), "float32")
+    reason = _failure(wrapped, np.eye(images, num_classes, dtype="float32"), logits)
+    if reason is None:
+        return wrapped
+    if only_vectors or _failure(loss, np.zeros(images, "int64"), logits) is not None:
+        more = "" if only_vectors else " and for numbers (B,)"
+        raise ValueError(f"The loss fails for labels (B, C) of logits (B, C){more}: {reason} Received: {loss}")
+    return loss
+
+
 def _failure(loss, labels, logits) -> str | None:
     """Why a loss cannot be computed; None if it can."""
     try:
-        values = keras.ops.convert_to_numpy(keras.losses.get(loss)(labels, keras.ops.convert_to_tensor(logits)))
+        function = keras.losses.get(loss)
+        values = getattr(function, "call", function)(labels, keras.ops.convert_to_tensor(logits))
     except Exception as error:  # of the user's function
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return None if values.shape in ((), (len(labels),)) else f"its shape is {values.shape}, expected () or (B,)."
+    return None if tuple(values.shape) == (len(labels),) else f"its shape is {tuple(values.shape)}, expected (B,)."
 
 
 def _name(value) -> str:
     if isinstance(value, str):
         return value
     value = getattr(value, "func", value)  # of functools.partial
-    return getattr(value, "__qualname__", type(value).__name__).rpartition(">")[2]
+    name = getattr(value, "__qualname__", type(value).__name__)
+    return name if name.endswith(">") else name.rpartition(">")[2]  # "<lambda>"; "package>Registered"
 
 
 # Names of layers are numbered by Keras, their seeds have no effect, and the others say whether they were called.

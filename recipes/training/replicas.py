@@ -58,7 +58,7 @@ class ReplicaInvariant(CustomUpdate):
         if self.built:
             return
         super().build(variables)
-        self._check_variables()
+        self.num_keras_variables = len(self.variables)
         self.decayed = [self.is_decayed(variable) for variable in variables]
         counter = {"shape": (), "dtype": INTEGER, "aggregation": "only_first_replica"}
         self.nonfinite_steps = self.add_variable(name="nonfinite_steps", **counter)
@@ -69,15 +69,6 @@ class ReplicaInvariant(CustomUpdate):
             with tf.init_scope():  # has no effect with JAX
                 for average, variable in zip(self.averages, variables):
                     average.assign(ops.copy(variable))  # JAX would share the array, and cannot donate it twice
-
-    def _check_variables(self):
-        known = {id(variable) for variable in self.variables}
-        for name, value in vars(self).items():
-            if isinstance(value, keras.Variable) and id(value) not in known:
-                raise ValueError(
-                    f"{type(self).__name__}.{name} would not be in checkpoints. Create it in `build` by "
-                    "self.add_variable(shape, name=...)."
-                )
 
     def sharding(self, shape):
         """The `jax.sharding.NamedSharding` of an array: it is split along its first axis that the devices divide.
@@ -170,7 +161,7 @@ def replica_invariant(
 ) -> ReplicaInvariant:
     """Gives any Keras optimizer, which is not built yet, the step of `ReplicaInvariant`; returns it.
 
-    Its `update_step` remains. Files of models name its own class.
+    Its `update_step` remains. Files of models hold it as an optimizer of its own class, with the state of that.
 
     Raises:
         ValueError: Its step is not in `update_step` alone.
@@ -183,7 +174,11 @@ def replica_invariant(
             config = super(steps, self).get_config()
             return {name: value for name, value in config.items() if name not in ("rate_factors", "loss_scaling")}
 
-        names = {"__module__": kind.__module__, "get_config": get_config}
+        def save_own_variables(self, store):
+            for number, variable in enumerate(self.variables[: self.num_keras_variables]):
+                store[str(number)] = keras.ops.convert_to_numpy(variable)
+
+        names = {"__module__": kind.__module__, "get_config": get_config, "save_own_variables": save_own_variables}
         steps = type(keras.saving.get_registered_name(kind), (ReplicaInvariant, kind), names)
         optimizer.__class__ = steps
     optimizer.set_steps(rate_factors, loss_scaling)

@@ -25,9 +25,7 @@ def test_parse_topology(name, num_chips, replicas):
 
 
 # Of Google's pages of TPU versions and, for machines, of GKE: TensorCores are counted up to v4 and in v5p.
-GOOGLES = (
-    "v2-8 v2:2x2 v3-8 v3:2x2 v3-32 v3:4x4 v3-256 v3:8x16 v4-8 v4:2x2x1 v4-16 v4:2x2x2 v4-32 v4:2x2x4 v4-128 v4:4x4x4 "
-)
+GOOGLES = "v2-8 v2:2x2 v3-8 v3:2x2 v3-32 v3:4x4 v3-256 v3:8x16 v4-8 v4:2x2x1 v4-16 v4:2x2x2 v4-32 v4:2x2x4 "
 GOOGLES += "v5litepod-1 v5e:1 v5litepod-4 v5e:2x2 v5litepod-8 v5e:2x4 v5litepod-256 v5e:16x16 V5E-32 v5e:4x8 "
 GOOGLES += "v5p-8 v5p:2x2x1 v5p-64 v5p:2x4x4 v6e-1 v6e:1 v6e-8 v6e:2x4 v6e-128 v6e:8x16 "
 GOOGLES += "ct4p-hightpu-4t v4:2x2x1 ct5lp-hightpu-8t v5e:2x4 ct5p-hightpu-4t v5p:2x2x1 ct6e-standard-4t v6e:2x2"
