@@ -137,7 +137,7 @@ def check_labels(dataset: ImageDataset, split: str):
 
 
 def unlabeled(dataset: ImageDataset, split: str) -> ValueError:
-    """The error for a split whose labels are not public, such as the test split of ImageNet."""
+    """The error for a split whose labels are not public, such as the test set of ImageNet."""
     return ValueError(
         f"The images of {split!r} of {dataset.name!r} have no labels to train or evaluate on. Choose another split, "
         "such as 'validation'."

@@ -104,9 +104,9 @@ def model(grid=(16, 16), **changes):
         (
             model(width=192, mlp_dim=300, num_heads=3),
             12,
-            ["12 images .* use 16", "width 192 .*25%.* use 256", "mlp_dim 300 .*22%.* use 384", "width 64 .*50%"],
+            ["12 images .* use 16", "width 192: 25%.* use 256", "mlp_dim 300: 22%.* use 384", "width 64 .*50%"],
         ),
-        (model(grid=(14, 14)), 8, ["196 tokens waste 23%.* 256 px: 0%, 176 px: 5%"]),
+        (model(grid=(14, 14)), 8, ["196 tokens 23%.* padding; 0% with 256 px, 5% with 176 px"]),
         (model(grid=(14, 15)), 8, []),  # not square: no other size is known
     ],
 )
