@@ -28,20 +28,15 @@ class AdamStep(ReplicaInvariant, Moments):
         self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * self.adam_update(gradient, variable))
 
     def adam_update(self, gradient, variable):
-        """The update without its rate; changes the moments.
-
-        With the means m and v, and their corrections a and b: (m / a) / (sqrt(v / b) + epsilon), computed as
-        (sqrt(b) / a) m / (sqrt(v) + sqrt(b) epsilon), of whose parts only two are as large as the variable.
-        """
+        """The update without its rate; changes the moments."""
         moments, dtype = self.moments_of(self.index_of(variable)), variable.dtype
         gradient, step = ops.cast(gradient, dtype), ops.cast(self.iterations + 1, dtype)
-        means, corrections = [], []
+        corrected = []
         for moment, beta, value in zip(moments, (self.beta_1, self.beta_2), (gradient, ops.square(gradient))):
-            means.append(moment + (1.0 - beta) * (value - moment))
-            self.assign(moment, means[-1])
-            corrections.append(1.0 - ops.power(ops.cast(beta, dtype), step))
-        root = ops.sqrt(corrections[1])
-        return root / corrections[0] * means[0] / (ops.sqrt(means[1]) + root * self.epsilon)
+            mean = moment + (1.0 - beta) * (value - moment)
+            self.assign(moment, mean)
+            corrected.append(mean / (1.0 - ops.power(ops.cast(beta, dtype), step)))
+        return corrected[0] / (ops.sqrt(corrected[1]) + self.epsilon)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
