@@ -14,7 +14,7 @@ from keras_vit_cli.words import BatchSize, DataDir, Dataset, Json, MaxCorrupt, M
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Print the accuracy of a classifier, its calibration error and more.
+    """Print the accuracy of a classifier, its expected calibration error (ECE) and more.
 
     MODEL is also a .tflite file, an .onnx file or a SavedModel of `keras-vit export`, or the .keras file of a model
     around one of keras_vit. Every image counts once.
@@ -28,7 +28,8 @@ class Evaluate:
     train+test --imagenet-variant r. Of ImageNet-A and -R, predictions are among their 200 classes, as in their papers.
 
     Args:
-        per_class: Also print a line for each class: its accuracy, and the class it is most confused with.
+        per_class: Also print a line for each class: its recall (sensitivity), which is the fraction of its images
+            predicted right, and the class it is most confused with.
         objectnet_mapping: The folder "mappings" of ObjectNet, for its images and a model of ImageNet-1k.
         imagenet_variant: The dataset is ImageNet-V2, -A, -R or -Sketch, and the model one of ImageNet-1k.
         reference: Another model with the same classes, such as the one that was exported: also print the fraction of
@@ -98,6 +99,8 @@ class Evaluate:
         return result
 
     def _print(self, report):
+        from keras_vit.recipes.evaluation.classification_metrics import BINS
+
         summary = report.summary
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
         if self._is_part():
@@ -114,7 +117,7 @@ class Evaluate:
         print(f"top-1 {summary['top1']:.2%}")
         if "top5" in summary:
             print(f"top-5 {summary['top5']:.2%}")
-        print(f"calibration error {summary['calibration_error']:.2%}")
+        print(f"expected calibration error ({BINS} bins) {summary['calibration_error']:.2%}")
         if "negative_log_likelihood" in summary:
             print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")
         if "majority" in summary:
@@ -123,10 +126,10 @@ class Evaluate:
             print(f"always {largest!r} would be top-1 {summary['majority']:.2%}")
         if self.per_class:
             width = max(len("class"), *(len(row["class"]) for row in report.per_class))
-            print(f"\n{'class':{width}}  images  accuracy  most confused with")
+            print(f"\n{'class':{width}}  images   recall  most confused with")
             for row in report.per_class:
                 confused_with = f"{row['confused_with']} ({row['confused']})" if row["confused"] else "-"
-                print(f"{row['class']:{width}}  {row['images']:>6,}  {row['accuracy']:>8.2%}  {confused_with}")
+                print(f"{row['class']:{width}}  {row['images']:>6,}  {row['accuracy']:>7.2%}  {confused_with}")
 
     def _is_part(self):
         """Whether the split is a part of the images of a folder without splits."""

@@ -17,7 +17,7 @@ from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_def
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.recipe_options import has_run
-from keras_vit_cli.words import START, OptionalOutput
+from keras_vit_cli.words import START, OptionalOutput, corrupt_note
 
 OFFLINE_NOTE = (
     f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
@@ -50,8 +50,8 @@ class Finetune:
     `keras-vit train` that repeats the training. The same command again resumes an interrupted run.
 
     Args:
-        folder: Images in a folder for each class, /folder/<class>/<image>: a fifth of each class is held out for
-            the evaluation, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
+        folder: Images in a folder for each class, /folder/<class>/<image>: a fifth of each class becomes the
+            test set, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
         class_weight: "balanced" gives images of rare classes a higher weight in training.
     """
 
@@ -158,14 +158,14 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
     test_images = metrics["images"]  # without those that cannot be decoded
     top1 = metrics["top1"]
-    accuracy = f"top-1 {100 * top1:.1f} %, {round(top1 * test_images):,} of {test_images:,} test images"
+    accuracy = f"top-1 {100 * top1:.1f} %, {round(top1 * test_images):,} of {test_images:,} images"
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
     if file:
         tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
     print(
         f"""
-{accuracy} ({data.test_split!r}), which were not trained on
+{accuracy} of the test set ({data.test_split!r})
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
 {tflite}
 
@@ -175,6 +175,8 @@ Next:
     keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
     keras-vit export {run} {evaluated}{skip} --formats web --output {shlex.quote(str(output / "web"))}"""
     )
+    if skip:
+        print(corrupt_note(data.max_corrupt))
 
 
 def _test_images(recipe) -> int:

@@ -61,8 +61,8 @@ class ImageFolder:
 def open_images(folder: Path, data: Data) -> ImageFolder:
     """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
 
-    Its classes may also be in a single folder in it, as in an unpacked archive. Without images for an evaluation, a
-    fifth of each class is held out for it, see `split_by_class`. Nothing on the disk is moved. All files are opened,
+    Its classes may also be in a single folder in it, as in an unpacked archive. Without a test set, a fifth of
+    each class becomes one, see `split_by_class`. Nothing on the disk is moved. All files are opened,
     not decoded, and those that are no images named. A ValueError lists all reasons why it cannot be trained on.
     """
     dataset, data = _with_splits(folder, data)
@@ -261,12 +261,12 @@ def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:
     epochs = recipe.total_steps * data.batch_size / images
     seconds = training_seconds(machine, epochs * images, depth or 1, recipe.trainable_blocks)
     lines = [
-        f"images    {images:,} to train on, {folder.count(data.test_split):,} to evaluate on; {len(names):,} classes: "
+        f"images    {images:,} to train on, {folder.count(data.test_split):,} in the test set; {len(names):,} classes: "
         f"{first_names(names)}",
         f"weights   {recipe.weights}, {data.image_size} x {data.image_size} pixels, scaled by mean "
         f"{_numbers(data.mean)} and std {_numbers(data.std)}",
-        f"training  {recipe.total_steps:,} steps of {data.batch_size} images, each image {epochs:.3g} times; here "
-        f"about {duration(seconds)}, as measured",
+        f"training  {recipe.total_steps:,} steps of {data.batch_size} images, each image {epochs:.3g} times; about "
+        f"{duration(seconds)}, estimated from a timed forward pass",
     ]
     if recipe.trainable_blocks is not None:
         whole = training_seconds(machine, total_epochs(images) * images, depth or 1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from keras_vit.progress import show_progress
+from keras_vit.progress import Elapsed, show_progress
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit_cli.inputs import check_weights
 from keras_vit_cli.output_folder import create_folder, json_output
@@ -19,16 +19,16 @@ from keras_vit_cli.words import Json, OptionalOutput, Recipe
 class Preflight:
     """Compile a recipe for TPUs, or .tflite files for NPUs of phones.
 
-    The TPU's own compiler compiles the steps of training and evaluation. Prints whether they compile and fit in memory,
-    bounds on their speed and cost, and sizes that waste the chip. Fields of the recipe can be overridden, such as
-    --data.batch-size 1024, as for `keras-vit train`; `keras-vit train NAME --help` lists them. The exit status is 1 if
-    a step does not compile or fit. With .tflite files, it compiles them for the NPUs of phones: `keras-vit preflight
-    --npu --help`.
+    The TPU's own compiler compiles the steps of training and evaluation, which takes some minutes the first time.
+    Prints whether they compile and fit in memory, bounds on their speed and cost, and sizes that waste the chip. Fields
+    of the recipe can be overridden, such as --data.batch-size 1024, as for `keras-vit train`; `keras-vit train NAME
+    --help` lists them. The exit status is 1 if a step does not compile or fit. With .tflite files, it compiles them for
+    the NPUs of phones: `keras-vit preflight --npu --help`.
 
     Args:
-        topology: TPU slice, chip and sides, such as v3:2x2, v5e:2x4 or v6e:2x2; v5e:1 is a single chip.
+        topology: TPU slice: chip and sides, such as v5e:2x4, or Google's name, such as v5litepod-8; v5e:1 is one chip.
         device_batch_size: Images per device. Defaults to the recipe's batch size divided by the number of devices.
-        largest_batch: Also search for the largest per-device batch that fits (some minutes).
+        largest_batch: Also search for the largest per-device batch that fits: up to ten compilations of each step.
         num_classes: Number of classes of the recipe's dataset, if it is unknown.
         num_train_images: Number of training images of the recipe's dataset, if it is unknown: for the total cost.
         list: List chips with memory, peak FLOP/s and bandwidth, and example topologies.
@@ -75,7 +75,7 @@ class Preflight:
                 num_classes=self.num_classes,
                 num_train_images=self.num_train_images,
                 find_largest_batch=self.largest_batch,
-                log=show_progress,
+                log=Elapsed().show,
             )
             show_progress("")
             show(report.as_dict(), lambda: print(report))

@@ -16,7 +16,7 @@ from keras_vit.recipes.recipe_values import check_sections
 from keras_vit.weights.files import RECIPE
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
 from keras_vit_cli.recipe_options import check_start, parse_fields
-from keras_vit_cli.words import Recipe
+from keras_vit_cli.words import Recipe, corrupt_note
 
 PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
 UNPRINTED = ("images", "learning_rate")
@@ -157,7 +157,7 @@ def _print_result(recipe, metrics: dict[str, float]):
     if not recipe.has_labels:
         print("\nIn the last epoch:")
     else:
-        print(f"\nOn {metrics['images']:,} images of the split {data.test_split!r} of {data.dataset}:")
+        print(f"\nOn {metrics['images']:,} images of the test set ({data.test_split!r} of {data.dataset}):")
     kind = "" if recipe.has_labels else "color "  # of 512 colors, not of classes
     for metric, value in metrics.items():
         if metric not in UNPRINTED and (value or metric != "nonfinite_steps"):
@@ -165,7 +165,10 @@ def _print_result(recipe, metrics: dict[str, float]):
             print(percent if metric in PERCENT else f"{metric} {value:.6g}")
     print(f"Model: {recipe.run.folder}/model.keras")
     if "://" not in recipe.run.folder:  # models are read from local files
-        print("\nNext:", *next_commands(recipe), sep="\n    ")
+        commands = next_commands(recipe)
+        print("\nNext:", *commands, sep="\n    ")
+        if any("--max-corrupt" in command for command in commands):
+            print(corrupt_note(data.max_corrupt))
 
 
 def next_commands(recipe) -> list[str]:

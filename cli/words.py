@@ -49,6 +49,14 @@ MaxCorrupt = Annotated[
         help="Largest allowed fraction of images that cannot be decoded. They are named and do not count.",
     ),
 ]
+
+
+def corrupt_note(max_corrupt: float) -> str:
+    """What --max-corrupt in a printed command does."""
+    skipped = f"skips images that cannot be decoded, up to {max_corrupt:.0%} of them, as the training did"
+    return f"--max-corrupt {max_corrupt:g} {skipped}."
+
+
 Json = Annotated[bool, arg(help="Print JSON in place of text, and notes to standard error.")]
 Overwrite = Annotated[bool, arg(help="Replace what --output has of before, when the new one is complete.")]
 OUTPUT = arg(metavar="PATH", help="The file or folder to write.")

@@ -133,21 +133,21 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
 
 
 def parity_table(rows: list[Parity]) -> str:
-    """The rows as a Markdown table with 95 % intervals; the accuracy drop in percentage points, of few images also in
-    images.
+    """The rows as a Markdown table with 95 % intervals; the change of top-1 in percentage points, of few images also in
+    images: negative for an accuracy drop.
     """
     is_sigmoid = any(row.cosine is None for row in rows)
     measure = "largest difference" if is_sigmoid else "logit cosine"
-    lines = [f"| | top-1 | accuracy drop | agreement | {measure} | size | median |", "|---|---|---|---|---|---|---|"]
+    lines = [f"| | top-1 | change | agreement | {measure} | size | median |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         measured = row.max_difference if is_sigmoid else row.cosine
-        top1, drop = f"{row.top1:.2%}", f"{100 * row.accuracy_drop:+.2f}"
+        top1, change = f"{row.top1:.2%}", f"{0.0 - 100 * row.accuracy_drop:+.2f}"
         if row.num_images < MANY_IMAGES:
             top1 += f" ({round(row.top1 * row.num_images)} of {row.num_images})"
-            drop += f" ({round(row.accuracy_drop * row.num_images):+d})"
-        drop += " [{:+.1f}, {:+.1f}]".format(*(100 * end for end in row.drop_interval))
+            change += f" ({round(-row.accuracy_drop * row.num_images):+d})"
+        change += " [{:+.1f}, {:+.1f}]".format(*(0.0 - 100 * end for end in reversed(row.drop_interval)))
         agreement = "{:.2%} [{:.1f}, {:.1f}]".format(row.agreement, *(100 * end for end in row.agreement_interval))
-        values = f"{top1} | {drop} | {agreement} | {measured:.4f}"
+        values = f"{top1} | {change} | {agreement} | {measured:.4f}"
         lines.append(f"| {row.name} | {values} | {row.size_bytes / 1e6:.2f} MB | {row.median_ms:.1f} ms |")
     return "\n".join(lines)
 

@@ -52,6 +52,23 @@ def show_progress(text: str):
         print(text, file=sys.stderr, flush=True)
 
 
+class Elapsed:
+    """Shows what work is under way, and the time since it began: on a terminal always, elsewhere only what is new.
+
+    There a line is repeated after some time, so that long work does not look hung.
+    """
+
+    def __init__(self):
+        self.began, self.text, self.due = time.perf_counter(), "", 0.0
+
+    def show(self, text: str):
+        """Shows a step of the work; call it every few seconds."""
+        now = time.perf_counter()
+        if sys.stderr.isatty() or text != self.text or now >= self.due:
+            self.text, self.due = text, now + LINE_SECONDS
+            show_progress(f"{text}, {duration(now - self.began)}")
+
+
 class Progress:
     """Shows how many parts of some work are done, and the time that the others take.
 

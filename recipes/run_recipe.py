@@ -33,7 +33,7 @@ COLOR_TOP1 = "color top-1"
 
 
 def run(recipe: Recipe) -> dict[str, float]:
-    """Trains, evaluates a classifier on the test split, and writes the results into `recipe.run.folder`, if set.
+    """Trains, evaluates a classifier on the test set, and writes the results into `recipe.run.folder`, if set.
 
     The folder then holds checkpoints, recipe.json, run.json (the run's id and data), log.csv, model.keras (after
     pre-training without labels: the model without head and decoder), labels.txt (one class per line), model_card.md and
@@ -44,7 +44,7 @@ def run(recipe: Recipe) -> dict[str, float]:
         because their gradients were not finite, "nonfinite_steps", their number.
 
     Raises:
-        ValueError, OSError: The recipe cannot be trained; or, after model.keras was written, the test split cannot be
+        ValueError, OSError: The recipe cannot be trained; or, after model.keras was written, the test set cannot be
             read or has changed.
         FloatingPointError: The training diverged: gradients or weights are not finite, and no results are written; or
             metrics are not, and metrics.json is not written.
@@ -79,7 +79,7 @@ def run(recipe: Recipe) -> dict[str, float]:
 
 
 def _test_metrics(recipe, model, history):
-    """Metrics of the test split. An error says that the model is saved already."""
+    """Metrics of the test set. An error says that the model is saved already."""
     try:
         dataset = open_dataset(recipe.data)
         if recipe.run.folder:

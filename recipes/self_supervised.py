@@ -15,11 +15,12 @@ from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
 from keras_vit.recipes.training.callbacks import use_ema_weights
 from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.model import build_model, optimizer_arguments
+from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 
 SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
 
 
-def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
+def compile_self_supervised(recipe: SelfSupervised, replacements=NOTHING_REPLACED) -> SelfSupervisedModel:
     """The compiled model of a recipe, whose `vit` is the result of the training; inside the strategy's scope.
 
     The loss of a masked autoencoder is the mean squared error of its predictions.
@@ -37,7 +38,7 @@ def compile_self_supervised(recipe: SelfSupervised) -> SelfSupervisedModel:
             metrics.append(keras.metrics.SparseCategoricalAccuracy(name="top1", dtype="float32"))
     initialize(model, recipe.architecture.initialization, recipe.run.seed)
     model.compile(
-        **optimizer_arguments(recipe, recipe.total_steps, model),
+        **optimizer_arguments(recipe, recipe.total_steps, model, replacements),
         loss=loss,
         metrics=metrics,
         steps_per_execution=recipe.run.steps_per_execution,

@@ -53,6 +53,18 @@ def test_a_terminal_has_one_line_that_is_removed_at_the_end(clock, capsys, monke
     assert shown.count("\r\033[K") == 7 and "\n" not in shown and shown.endswith(" left\r\033[K")
 
 
+def test_elapsed_time_grows_over_all_steps_of_the_work(clock, capsys, monkeypatch):
+    shown = progress.Elapsed()
+    for seconds in range(0, 70, 2):  # two compilers that are waited for one after the other
+        clock(seconds)
+        shown.show("tracing" if seconds < 6 else "compiling")
+    assert capsys.readouterr().err == "tracing, 1 s\ncompiling, 6 s\ncompiling, 36 s\ncompiling, 66 s\n"
+    monkeypatch.setattr(sys, "stderr", Terminal(sys.stderr))
+    clock(71)
+    shown.show("compiling")
+    assert capsys.readouterr().err == "\r\033[Kcompiling, 71 s"
+
+
 def test_nothing_where_it_is_not_wanted(clock, capsys):
     with progress.without_progress():
         work(clock, 50.0)

@@ -1,7 +1,7 @@
 """Puts the model of a finished run into the package: float16 weights, class names and model card in keras_vit/trained.
 
 Command: python tools/package_model.py runs/cifar10 cifar10 cifar10/R6_Ti_4 --dataset folder:IMAGES
-Metrics in the card are computed from the file in the package, on all images of the recipe's test split.
+Metrics in the card are computed from the file in the package, on all images of the recipe's test set.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.model_classes import check_class_count
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
+from keras_vit.recipes.evaluation.classification_metrics import BINS
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_file import read_recipe
 from keras_vit.trained import FOLDER
@@ -87,8 +88,9 @@ def write_card(options: PackageModel, file: Path) -> str:
     report = evaluate_classifier(model, dataset, recipe.data.test_split, batch_size=250)
     metrics = {
         **{name: report.summary[name] for name in ("images", "top1", "top5")},
-        **{name: report.summary[name] for name in ("negative_log_likelihood", "calibration_error")},
-        **{f"accuracy of {row['class']}": row["accuracy"] for row in report.per_class},
+        "negative_log_likelihood": report.summary["negative_log_likelihood"],
+        f"expected calibration error ({BINS} bins)": report.summary["calibration_error"],
+        **{f"recall of {row['class']}": row["accuracy"] for row in report.per_class},
         "sha256 of model.keras": hashlib.sha256(file.read_bytes()).hexdigest(),
     }
     name, folder = options.recipe, f"runs/{options.recipe}"
@@ -108,7 +110,7 @@ def write_card(options: PackageModel, file: Path) -> str:
     images = f"`{published.data.dataset}`" + (f", {options.images}" if options.images else "")
     data = (
         f"{images}, split `{recipe.data.train_split}`. Metrics are of all images of its split "
-        f"`{recipe.data.test_split}`; accuracies and calibration error are in [0, 1]."
+        f"`{recipe.data.test_split}`; accuracies, recalls and calibration error are in [0, 1]."
     )
     return model_card(model, options.name, origin, data, asdict(published), metrics, options.license)
 

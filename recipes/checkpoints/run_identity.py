@@ -9,7 +9,7 @@ import shutil
 import socket
 import uuid
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import tensorflow as tf
@@ -42,6 +42,7 @@ class RunIdentity:
         images: Number of images of each split that the recipe uses.
         process: Of this start of the run; the next one replaces it in run.json.
         files: A hash of names, sizes and labels of the images of a local folder; "" for other or more images.
+        replaced: What replaces parts of the recipe, see `Replacements.fields`.
     """
 
     id: str
@@ -49,6 +50,7 @@ class RunIdentity:
     images: dict[str, int]
     process: str = ""
     files: str = ""
+    replaced: dict[str, object] = field(default_factory=dict)
 
     def text(self) -> str:
         """The part that is the same for every start, as JSON."""
@@ -65,7 +67,14 @@ class RunIdentity:
         self.check_data(other, os.path.dirname(path))
 
     def check_data(self, other: "RunIdentity", folder: str):
-        """Raises ValueError unless the data is that with which the run in the folder began, `other`."""
+        """Raises ValueError unless data and replacements are those with which the run in the folder began, `other`."""
+        for name in {**other.replaced, **self.replaced}:
+            there, here = (identity.replaced.get(name, "that of the recipe") for identity in (other, self))
+            if there != here:
+                raise ValueError(
+                    f"The run in {folder} has another {name}: {there} (there), {here} (here). Resume it by keras_vit."
+                    "recipes.train with the arguments of its beginning, or start a new run in another folder."
+                )
         differences = []
         if names := describe_difference(other.class_names, self.class_names):
             differences.append(f"the classes ({names})")
@@ -94,7 +103,9 @@ class RunIdentity:
             )
 
 
-def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIdentity:
+def begin_run(
+    recipe: Recipe, dataset: ImageDataset, workers: Workers, replaced: dict[str, object] | None = None
+) -> RunIdentity:
     """Identifies the run in a recipe's folder, which must be locked, and writes its run.json.
 
     If run.json is missing or damaged, for example by a power failure, the newest checkpoint has the id.
@@ -102,7 +113,8 @@ def begin_run(recipe: Recipe, dataset: ImageDataset, workers: Workers) -> RunIde
     folder = required_folder(recipe)
     names = dataset.class_names if recipe.has_labels else ()
     files = _hash_of_files(recipe, dataset)
-    current = RunIdentity(uuid.uuid4().hex, names, count_images(recipe, dataset), uuid.uuid4().hex, files)
+    images = count_images(recipe, dataset)
+    current = RunIdentity(uuid.uuid4().hex, names, images, uuid.uuid4().hex, files, replaced or {})
     failure = None
     if workers.chief:
         try:

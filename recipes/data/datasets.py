@@ -19,7 +19,7 @@ from keras_vit.recipes.data.parquet import open_hub
 from keras_vit.recipes.data.tfrecords import check_prepared, open_tfrecords
 from keras_vit.recipes.recipe import Data
 
-# The test split is so large that one image is 0.2 percentage points of accuracy.
+# The test set is so large that one image is 0.2 percentage points of accuracy.
 DIGITS_SPLITS = {"train": 1097, "validation": 200, "test": 500}
 CONNECT_SECONDS = 10  # a firewall may drop packets instead of rejecting them
 

@@ -8,11 +8,22 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference, labels_file
+from keras_vit.classification import check_no_projection
 from keras_vit.name_list import first_names
 from keras_vit.recipes.data.arrays import read_arrays
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.folder_layout import LABELS_IN_A_FILE
 from keras_vit.trained import local_folder
+
+
+def check_classifier(model):
+    """Raises ValueError for what cannot be evaluated on labeled images: other models of Keras, and projections."""
+    if not hasattr(model, "preprocessing"):
+        raise ValueError(
+            f"Expected a model of keras_vit or an exported file. Received: {model.name}, a {type(model).__name__}. "
+            "Make it one by keras_vit.ImageClassifier.from_model(model, preprocessing=...)."
+        )
+    check_no_projection(model)
 
 
 def with_model_classes(dataset: ImageDataset, model, weights=None) -> ImageDataset:
@@ -128,7 +139,7 @@ def check_labels(dataset: ImageDataset, split: str):
 
 
 def unlabeled(dataset: ImageDataset, split: str) -> ValueError:
-    """The error for a split whose labels are not public, such as the test split of ImageNet."""
+    """The error for a split whose labels are not public, such as the test set of ImageNet."""
     return ValueError(
         f"The images of {split!r} of {dataset.name!r} have no labels to train or evaluate on. Choose another split, "
         "such as 'validation'."

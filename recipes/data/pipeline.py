@@ -22,7 +22,7 @@ ONE_HOST = (0, 1)
 
 
 def training_pixels(
-    data: Data, dataset: ImageDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST
+    data: Data, dataset: ImageDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST, augment=None
 ) -> tf.data.Dataset:
     """Endless training batches ((B, H, W, 3) float32 in [0, 255], labels), shuffled, cropped, flipped and augmented.
 
@@ -34,24 +34,25 @@ def training_pixels(
         seed: Determines the order and all other randomness.
         start_step: Index of the first batch.
         host: (i, n): the i-th of n equal parts of each batch, for one of n machines; only that part is decoded.
+        augment: A further augmentation, see `keras_vit.recipes.train`.
 
     Raises:
         ValueError: The split is unknown or empty, or has fewer images of a class than `data.labels_per_class`.
     """
-    batches = _training_batches(data, dataset, seed, start_step, host, **PIXELS)
+    batches = _training_batches(data, dataset, seed, start_step, host, **PIXELS, augment=augment)
     # Bicubic values and the noise of erasing may be outside of [0, 255].
     batches = batches.map(lambda images, labels: (tf.clip_by_value(images, 0.0, 255.0), labels), tf.data.AUTOTUNE)
     return _prefetch(data, batches)
 
 
 def training_batches(
-    data: Data, dataset: ImageDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST
+    data: Data, dataset: ImageDataset, seed: int, start_step: int = 0, host: tuple[int, int] = ONE_HOST, augment=None
 ) -> tf.data.Dataset:
     """Like `training_pixels`, with images normalized by `data.mean` and `data.std`, and with mixup and CutMix.
 
     With either, labels are (B, C) float32; images are mixed within the host's part of the batch.
     """
-    batches = _training_batches(data, dataset, seed, start_step, host, data.mean, data.std)
+    batches = _training_batches(data, dataset, seed, start_step, host, data.mean, data.std, augment)
     if data.augment.mixes:
 
         def mix(step, batch):
@@ -126,7 +127,7 @@ def _in_fixed_order(data, dataset, seed):
     return decode_examples(dataset, examples) if data.cache else examples
 
 
-def _training_batches(data, dataset, seed, start_step, host, mean, std):
+def _training_batches(data, dataset, seed, start_step, host, mean, std, augment):
     size = _host_batch_size(data, host)
     total = count_training_images(data, dataset, data.train_split)
     ordered = _in_fixed_order(data, dataset, seed)
@@ -143,7 +144,7 @@ def _training_batches(data, dataset, seed, start_step, host, mean, std):
     if data.augment.repeats > 1:
         copies = shuffled.flat_map(lambda *image: tf.data.Dataset.from_tensors(image).repeat(data.augment.repeats))
         shuffled = copies.skip(first_copy)
-    transform = training_transform(data, seed, mean, std, dataset.max_value)
+    transform = training_transform(data, seed, mean, std, dataset.max_value, augment)
 
     def prepare(index, image):
         return transform(index, tf.io.read_file(image) if dataset.stores_paths and not data.cache else image)

@@ -5,6 +5,7 @@ Training: decode, crop, flip, resize, augment, normalize. Evaluation: decode, re
 
 from functools import partial
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +13,7 @@ from keras_vit.decoding import decode, is_upright_jpeg, jpeg_shape, resize_and_c
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
 from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.training.keras_internals import draws_from
 
 PIXELS = (0.0,) * 3, (1 / 255,) * 3  # mean and std that leave pixels in [0, 255]
 FACTORS = (1, 2, 4, 8)  # by which libjpeg divides the size of an image while it decodes it
@@ -19,17 +21,18 @@ WINDOW_ATTEMPTS, WIDEST = 10, 4 / 3  # of the crop "torchvision"
 SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augment.py)
 
 
-def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
+def training_transform(data: Data, seed: int, mean, std, max_value: int = 255, augment=None):
     """Returns the function from (index, image) to an image (size, size, 3) float32, (x / 255 - mean) / std.
 
     Args:
         seed: With the index of the image in the run, a scalar int64, it determines all randomness.
         max_value: Largest value of a pixel of an encoded image; decoded ones are in [0, 255].
+        augment: A further augmentation, see `keras_vit.recipes.train`.
     """
     distort, num_distort_draws = augmentation(data.augment, data.mean)
     num_crop_draws, num_erase_draws = 2, 1 + 4 * ERASING_ATTEMPTS if data.augment.erasing else 0
     size, in_uint8 = data.image_size, num_distort_draws > 0
-    scale = PIXELS if in_uint8 else _scale_before_resize(mean, std)
+    scale = PIXELS if in_uint8 or augment else _scale_before_resize(mean, std)
 
     # Mean 0 and standard deviation 1 where the recipe's mean and std normalize the images.
     noise = np.subtract(data.mean, mean) / np.array(std), np.divide(data.std, std)
@@ -61,10 +64,14 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
         if data.crop == "pad":
             image = _random_crop(_padded(image, size // 8, *scale), size, crop_draws)
         image = tf.ensure_shape(image, (size, size, 3))
+        if data.interpolation == "bicubic" and (in_uint8 or augment):  # values may be outside of [0, 255]
+            image = tf.clip_by_value(image, 0.0, 255.0)
         if in_uint8:
-            # Bicubic values may be outside of [0, 255].
-            image = image if data.interpolation == "bilinear" else tf.clip_by_value(image, 0.0, 255.0)
-            image = normalize(distort(tf.cast(image + 0.5, tf.uint8), distort_draws), mean, std)
+            image = distort(tf.cast(image + 0.5, tf.uint8), distort_draws)
+        if augment:
+            image = _augmented(augment, tf.cast(image, tf.float32), key(3))
+        if image.dtype == tf.uint8:
+            image = normalize(image, mean, std)
         elif scale is PIXELS:
             image = normalize_floats(image, mean, std)
         if data.augment.erasing:
@@ -72,6 +79,20 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255):
         return image
 
     return transform
+
+
+def _augmented(augment, image, key):
+    """An image (H, W, 3) float32 in [0, 255] after a user's augmentation, see `keras_vit.recipes.train`."""
+    seed = tf.random.stateless_uniform((2,), key, minval=None, maxval=None, dtype=tf.int32)
+    if isinstance(augment, keras.Layer):
+        with draws_from(seed):
+            augmented = augment(image[None], training=True)[0]
+    else:
+        augmented = augment(image, seed)
+    if not tf.is_tensor(augmented) or not augmented.shape.is_compatible_with(image.shape):
+        received = augmented.shape if tf.is_tensor(augmented) else type(augmented).__name__
+        raise ValueError(f"Expected `augment` to return an image {tuple(image.shape)}. Received: {received}")
+    return tf.ensure_shape(tf.cast(augmented, tf.float32), image.shape)
 
 
 def evaluation_preprocessing(data: Data) -> Preprocessing:

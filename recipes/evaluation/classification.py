@@ -14,7 +14,7 @@ from keras_vit.classification import check_no_projection, known_names, output_ac
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
-from keras_vit.recipes.data.model_classes import unlabeled, with_model_classes
+from keras_vit.recipes.data.model_classes import check_classifier, unlabeled, with_model_classes
 from keras_vit.recipes.distributed import on_this_process, strategy_of
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
 from keras_vit.recipes.evaluation.imagenet_variants import (
@@ -95,12 +95,7 @@ def evaluate_classifier(
             or the classes or the mapping do not match.
         OSError: The mapping cannot be read.
     """
-    if not hasattr(model, "preprocessing"):
-        raise ValueError(
-            f"Expected a model of keras_vit or an exported file. Received: {model.name}, a {type(model).__name__}. "
-            "Make it one by keras_vit.ImageClassifier.from_model(model, preprocessing=...)."
-        )
-    check_no_projection(model)
+    check_classifier(model)
     if reference is not None:
         _check_reference(model, reference)
     if objectnet_mapping and imagenet_variant:

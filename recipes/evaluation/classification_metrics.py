@@ -66,7 +66,7 @@ class ClassificationMetrics:
         classes, "top5": accuracy in [0, 1]; with a softmax "negative_log_likelihood": mean of -log of the probability
         of the correct classes, in nats; "calibration_error": expected calibration error, the mean gap between
         confidence and accuracy in 15 bins of equal width, weighted by the number of images (Guo et al., arXiv
-        1706.04599, equation 3). With one correct class per image: "balanced_accuracy": mean of the accuracies of the
+        1706.04599, equation 3). With one correct class per image: "balanced_accuracy": mean of the recalls of the
         classes with images; "macro_f1": mean of 2 * correct / (images + predictions) of the classes with either;
         "majority": top-1 accuracy of always predicting the class with the most images.
 
@@ -105,7 +105,7 @@ class ClassificationMetrics:
     def per_class(self, class_names) -> list[dict]:
         """One row per class that has images, in label order.
 
-        "class": its name; "images": number of its images; "accuracy": fraction of them predicted right;
+        "class": its name; "images": number of its images; "accuracy": its recall, the fraction of them predicted right;
         "confused_with": the class most often predicted instead, None if there is none; "confused": how often.
         """
         worst: dict[int, tuple[int, int]] = {}

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -168,7 +167,7 @@ def compiler_process(hlo: bytes, topology: str, replicas: int, partitioned: bool
 
     Yields:
         A function `wait(log)` that returns the result of `compile_program`, plus its cost: "peak_memory" (bytes of the
-        process) and "seconds". It logs the elapsed time every few seconds. It raises ValueError if libtpu does not know
+        process) and "seconds". It logs every few seconds that it compiles. It raises ValueError if libtpu does not know
         the topology, CompilerKilled if the system killed the compiler, and ChildProcessError, with the last output, if
         it crashed.
     """
@@ -206,7 +205,7 @@ def _wait(process, folder, topology, log):
             status = process.wait(timeout=2)
             break
         except subprocess.TimeoutExpired:
-            log(f"compiling for {topology}, {time.time() - started:.0f} s")
+            log(f"compiling for {topology}")
     if status:
         raise _failure(status, (folder / "errors.txt").read_text().strip())
     result = json.loads((folder / "result.json").read_text())

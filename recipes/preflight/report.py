@@ -65,12 +65,28 @@ class Topology:
         return self.num_chips * self.chip.devices
 
 
+# Google's names of slices, such as "v5litepod-8", and of machines, such as "ct5lp-hightpu-8t", before their number: the
+# chip, and what the number counts of each: 2 TensorCores or 1 chip. https://cloud.google.com/tpu/docs/v5p and its
+# sibling pages.
+ACCELERATORS = {
+    **{name: (name, 2) for name in ("v2", "v3", "v4", "v5p")},
+    **{"v5litepod": ("v5e", 1), "v5e": ("v5e", 1), "v6e": ("v6e", 1)},
+    **{"ct4p-hightpu": ("v4", 1), "ct5lp-hightpu": ("v5e", 1), "ct5p-hightpu": ("v5p", 1), "ct6e-standard": ("v6e", 1)},
+}
+
+
 def parse_topology(name: str) -> Topology:
-    """Parses "v5e:2x4": the chip, and the number of chips along each side of the slice. "v3:1" is a single v3 chip."""
-    match = re.fullmatch(r"(v\w+):(\d+(?:x\d+){0,2})", name)
+    """Parses "v5e:2x4": the chip, and the number of chips along each side of the slice. "v3:1" is a single v3 chip.
+
+    Also Google's names of slices and machines, such as "v5litepod-8", "v3-8" and "ct5lp-hightpu-8t".
+    """
+    match = re.fullmatch(r"(v\w+):(\d+(?:x\d+){0,2})", _with_sides(name))
     if not match or match[1] not in CHIPS:
-        examples = ", ".join(slice for chip in CHIPS.values() for slice in chip.slices[:2])
-        raise ValueError(f"Expected a topology (chip and sides of the slice) such as {examples}. Received: {name!r}")
+        examples = ", ".join(chip.slices[0] for chip in CHIPS.values())
+        raise ValueError(
+            f"Expected a topology (chip and sides of the slice) such as {examples}, or a name of Google's such as "
+            f"v3-8, v4-8, v5litepod-8, v5p-8, v6e-8. Received: {name!r}"
+        )
     chip, sides = CHIPS[match[1]], [int(side) for side in match[2].split("x")]
     dimensions = chip.slices[0].count("x") + 1
     # Hosts have 2 x 2 chips; one chip of a host can be compiled for, too.
@@ -79,7 +95,30 @@ def parse_topology(name: str) -> Topology:
             f"A slice of {chip.name} has {dimensions} sides, of which the first two are even, such as "
             f"{', '.join(chip.slices)}; {chip.name}:1 is a single chip. Received: {name!r}"
         )
-    return Topology(name, chip, math.prod(sides))
+    return Topology(match[0], chip, math.prod(sides))
+
+
+def _with_sides(name):
+    """The topology of one of Google's names; other names as they are."""
+    match = re.fullmatch(r"([a-z0-9-]+)-(\d+)t?", name.lower())
+    if not match or match[1] not in ACCELERATORS:
+        return name.lower()
+    chip, per_chip = ACCELERATORS[match[1]]
+    chips, remainder = divmod(int(match[2]), per_chip)
+    if chips == 1 and not remainder:
+        return f"{chip}:1"
+    dimensions = CHIPS[chip].slices[0].count("x") + 1
+    sides = [2, 2, 1][:dimensions]  # of a host; then the shortest side doubles, the last one first
+    while math.prod(sides) < chips:
+        sides[max(range(dimensions), key=lambda axis: (-sides[axis], axis))] *= 2
+    topology = f"{chip}:{'x'.join(map(str, sides))}"
+    if remainder or math.prod(sides) != chips:
+        counted = "TensorCores, two a chip" if per_chip == 2 else "chips"
+        raise ValueError(
+            "Expected a name of 1, 4, 8, 16, ... chips, or for another slice its chip and sides, such as "
+            f"{topology}. Received: {name!r}, of {match[2]} {counted}"
+        )
+    return topology
 
 
 @dataclass(frozen=True)

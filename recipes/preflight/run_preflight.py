@@ -197,7 +197,7 @@ def tiling_notes(model, batch_size: int) -> list[str]:
     for name in ("width", "mlp_dim"):
         size = getattr(config, name)
         if padding_fraction(size) >= MIN_REPORTED:
-            notes.append(f"{name} {size} wastes {padding_fraction(size):.0%} on padding; use {padded(size)}.")
+            notes.append(f"{name} {size}: {padding_fraction(size):.0%} of its arrays is padding; use {padded(size)}.")
     notes += _token_notes(model)
     head = config.width // config.num_heads
     if padding_fraction(head) >= MIN_REPORTED:
@@ -225,9 +225,9 @@ def _token_notes(model):
     near = range(max(1, grid - max(2, grid // 4)), grid + max(2, grid // 4) + 1)
     fractions = {side * patch: padding_fraction(model.prefix_tokens + side * side) for side in near}
     best = sorted(fractions, key=lambda pixels: (fractions[pixels] > MIN_REPORTED, abs(pixels - grid * patch)))[:2]
-    better = [f"{pixels} px: {fractions[pixels]:.0%}" for pixels in best if fractions[pixels] < wasted]
-    ending = f" Nearby image sizes: {', '.join(better)}." if better else ""
-    return [f"{tokens} tokens waste {wasted:.0%} of the attention weights on padding.{ending}"]
+    better = [f"{fractions[pixels]:.0%} with {pixels} px" for pixels in best if fractions[pixels] < wasted]
+    ending = f"; {', '.join(better)}" if better else ""
+    return [f"With {tokens} tokens {wasted:.0%} of the memory of attention weights is padding{ending}."]
 
 
 GRANULARITY = 8  # sublanes of a tile

@@ -4,6 +4,7 @@ Tested with Keras 3.15.1 and TensorFlow 2.20.0. When a newer version moves one o
 tests/recipes/training/test_keras_internals.py names it.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -65,6 +66,17 @@ def weights_kept(model) -> Iterator[None]:
 def seed_states(model) -> list:
     """States of the random generators of a model's layers, (2,) each."""
     return [variable for variable in model.variables if variable.name == "seed_generator_state"]
+
+
+@contextmanager
+def draws_from(seed) -> Iterator[None]:
+    """In this context all random generators of Keras draw from a seed, (2,) int32: each time other numbers."""
+    count, method = itertools.count(), keras.random.SeedGenerator.next
+    keras.random.SeedGenerator.next = lambda generator, ordered=True: seed + [0, next(count)]
+    try:
+        yield
+    finally:
+        keras.random.SeedGenerator.next = method
 
 
 def is_default_strategy(strategy: tf.distribute.Strategy) -> bool:
@@ -191,6 +203,16 @@ class CustomUpdate(keras.optimizers.Optimizer):
 
     def _update_model_variables_moving_average(self, trainable_variables):
         pass
+
+
+def check_update_step(kind: type):
+    """Raises ValueError for a class of optimizers whose step is not in `update_step` alone."""
+    plain = keras.optimizers.Optimizer
+    if kind.update_step is plain.update_step or kind._backend_update_step is not plain._backend_update_step:
+        raise ValueError(
+            "Expected an optimizer that computes the step of a variable in `update_step`, as most of Keras and its "
+            f"guide on optimizers do. Received: {kind.__name__}"
+        )
 
 
 class Moments(keras.optimizers.Optimizer):

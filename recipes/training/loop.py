@@ -37,7 +37,15 @@ from keras_vit.recipes.watch import Events
 History = dict[str, list[float]]
 
 
-def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches: Callable, callbacks=()) -> History:
+def fit(
+    model,
+    recipe: Recipe,
+    total_steps: int,
+    dataset: ImageDataset,
+    batches: Callable,
+    callbacks=(),
+    replaced: dict | None = None,
+) -> History:
     """Trains a compiled model, from the last checkpoint if `run.resume` is set; leaves the EMA in its weights, if any.
 
     An epoch of Keras is `run.epoch_steps` steps. The first epoch after a resume, and the last, may be shorter.
@@ -45,8 +53,9 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     Args:
         batches: Function (start_step, host) -> tf.data.Dataset of one host's part of the batches from that step on,
             see `shard_batches`.
+        replaced: See `Replacements.fields`.
     """
-    start_step = 0
+    start_step, replaced = 0, replaced or {}
     strategy = strategy_of(model)
     workers = Workers(strategy)
     with strategy.scope():
@@ -56,7 +65,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     checkpoints, run = None, recipe.run
     best = BestWeights(model, run) if run.chooses_weights else None
     if run.folder:
-        identity = begin_run(recipe, dataset, workers)
+        identity = begin_run(recipe, dataset, workers, replaced)
         more = {"best": best.variables} if best else {}
         checkpoints = Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity, more)
         start_step = checkpoints.restore(model)
@@ -66,7 +75,7 @@ def fit(model, recipe: Recipe, total_steps: int, dataset: ImageDataset, batches:
     own = [*([best] if best else []), *([OneTraining(callbacks, total_steps)] if callbacks else [])]
     callbacks = training_callbacks(recipe, model, dataset, total_steps, checkpoints, own)
     if workers.chief:
-        print(describe_run(recipe, strategy, model, dataset, total_steps, start_step))
+        print(describe_run(recipe, strategy, model, dataset, total_steps, start_step, replaced))
         if best and recipe.data.validation_split == recipe.data.test_split:
             print("Note: the weights are chosen on the test images, so the accuracy on them is too high.")
     try:

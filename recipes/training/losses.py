@@ -79,6 +79,30 @@ class Binary(keras.losses.Loss):
         return _of_labeled(ops.mean(ops.softplus(ops.where(present, -y_pred, y_pred)), axis=-1), y_true)  # (B,)
 
 
+@keras.saving.register_keras_serializable(package="keras_vit")
+class OfVectors(keras.losses.Loss):
+    """A loss of labels (B, C), for which numbers of classes (B,) become vectors of zeros and ones.
+
+    Args:
+        loss: As `compile` takes it: a loss of Keras, a function (labels, logits) -> (B,), or a name.
+    """
+
+    def __init__(self, loss, name=None, **kwargs):
+        self.loss = keras.losses.get(loss)
+        kwargs.setdefault("reduction", getattr(self.loss, "reduction", "sum_over_batch_size"))
+        super().__init__(name=name or getattr(self.loss, "name", None), **kwargs)
+
+    def call(self, y_true, y_pred):
+        return getattr(self.loss, "call", self.loss)(dense_labels(y_true, y_pred), y_pred)
+
+    def get_config(self):
+        return {**super().get_config(), "loss": keras.saving.serialize_keras_object(self.loss)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "loss": keras.saving.deserialize_keras_object(config["loss"])})
+
+
 def dense_labels(labels, logits):
     """Labels (B,) or (B, C) as (B, C) in the logits' dtype; integers that are not classes, such as -1, become zeros."""
     if len(labels.shape) == len(logits.shape):

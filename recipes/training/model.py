@@ -32,6 +32,7 @@ from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.losses import build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import training_metrics
 from keras_vit.recipes.training.optimizers import build_optimizer
+from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 from keras_vit.variants import BIT_SIZES, parse_variant
 
 SIZES = ("depth", "width", "mlp_dim", "num_heads")
@@ -212,7 +213,14 @@ def freeze_pooling(vit):
             layer.trainable = False
 
 
-def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, start=None, multi_label: bool = False):
+def compile_classifier(
+    recipe: Supervised,
+    num_classes: int,
+    total_steps: int,
+    start=None,
+    multi_label: bool = False,
+    replacements=NOTHING_REPLACED,
+):
     """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation."""
     student = _classifier(recipe, start, num_classes)
     student.multi_label = multi_label
@@ -222,31 +230,33 @@ def compile_classifier(recipe: Supervised, num_classes: int, total_steps: int, s
         set_head_bias(student, recipe.head_bias)
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
     model.compile(
-        **optimizer_arguments(recipe, total_steps, student),
-        **_loss_and_metrics(recipe, num_classes, multi_label),
+        **optimizer_arguments(recipe, total_steps, student, replacements),
+        **_loss_and_metrics(recipe, num_classes, multi_label, replacements),
         steps_per_execution=recipe.run.steps_per_execution,
     )
     return model, student
 
 
-def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int):
+def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int, replacements=NOTHING_REPLACED):
     """Compiles a classifier for `evaluate`, without an optimizer."""
-    classifier.compile(**_loss_and_metrics(recipe, num_classes, classifier.multi_label))
+    classifier.compile(**_loss_and_metrics(recipe, num_classes, classifier.multi_label, replacements))
 
 
-def optimizer_arguments(recipe: Recipe, total_steps: int, model) -> dict:
+def optimizer_arguments(recipe: Recipe, total_steps: int, model, replacements=NOTHING_REPLACED) -> dict:
     """Arguments of `compile`: the optimizer of a recipe, for the trainable weights of a model."""
     loss_scaling = recipe.run.precision == "mixed_float16"
-    optimizer = build_optimizer(recipe.optimizer, total_steps, model, loss_scaling)
+    optimizer = build_optimizer(recipe.optimizer, total_steps, model, loss_scaling, replacements)
     if recipe.run.shard_optimizer and (distribution := keras.distribution.distribution()):
         optimizer.mesh = distribution.device_mesh.backend_mesh
     # Keras's scaling would apply an optimizer inside of another, whose step, counters and averages we read.
     return {"optimizer": optimizer, "auto_scale_loss": False}
 
 
-def _loss_and_metrics(recipe, num_classes, multi_label):
+def _loss_and_metrics(recipe, num_classes, multi_label, replacements):
+    own = replacements.loss is not None
+    loss = replacements.build_loss(recipe, num_classes, multi_label) if own else build_loss(recipe)
     # Weighted, so that the images that pad the last batch of an evaluation do not count.
-    return {"loss": build_loss(recipe), "weighted_metrics": training_metrics(num_classes, multi_label)}
+    return {"loss": loss, "weighted_metrics": training_metrics(num_classes, multi_label)}
 
 
 def _classifier(recipe, start, num_classes):

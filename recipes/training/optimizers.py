@@ -13,6 +13,7 @@ from keras_vit.models.layer_decay import layer_wise_factors
 from keras_vit.recipes.recipe import Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.training.keras_internals import ChosenMatrices, Moments
+from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 from keras_vit.recipes.training.replicas import ReplicaInvariant
 
 
@@ -145,29 +146,34 @@ class Lamb(AdamStep, keras.optimizers.Lamb):
 
 
 def build_optimizer(
-    recipe: Optimizer, total_steps: int, model=None, loss_scaling: bool = False
-) -> keras.optimizers.Optimizer:
+    recipe: Optimizer, total_steps: int, model=None, loss_scaling: bool = False, replacements=NOTHING_REPLACED
+) -> ReplicaInvariant:
     """Builds the Keras optimizer of a recipe. Adam's epsilon is 1e-8, as in the paper's code (Keras: 1e-7).
 
     Args:
         total_steps: Steps of the run, for the schedule.
         model: The `VisionTransformer` to train, after freezing layers; needed for `layer_decay` only.
         loss_scaling: See `ReplicaInvariant`.
+        replacements: May have an optimizer to use instead of `recipe.name`.
 
     Raises:
         RecipeError: Layer decay for a model without layer groups.
+        ValueError: An optimizer of `replacements` cannot be used.
     """
     common: dict[str, Any] = {
         "learning_rate": WarmupDecay(
             recipe.learning_rate, recipe.decay, recipe.warmup_steps, total_steps, recipe.staircase
         ),
         "global_clipnorm": recipe.global_clipnorm,
-        "rate_factors": None if recipe.layer_decay is None else _rate_factors(recipe.layer_decay, model),
         "use_ema": recipe.ema_momentum is not None,
-        "loss_scaling": loss_scaling,
     }
     if recipe.ema_momentum is not None:
         common["ema_momentum"] = recipe.ema_momentum
+    rate_factors = None if recipe.layer_decay is None else _rate_factors(recipe.layer_decay, model)
+    if replacements.optimizer:
+        common["weight_decay"] = recipe.weight_decay
+        return replacements.create_optimizer(common, rate_factors, loss_scaling)
+    common |= {"rate_factors": rate_factors, "loss_scaling": loss_scaling}
     if recipe.name == "sgd":
         return SGD(momentum=0.9, weight_decay=recipe.weight_decay or None, **common)
     if recipe.name == "adam":

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit.models.layer_decay import NO_WEIGHT_DECAY
-from keras_vit.recipes.training.keras_internals import CustomUpdate
+from keras_vit.recipes.training.keras_internals import CustomUpdate, check_update_step
 
 MASK = "mask"  # the [mask] embedding of masked patches
 
@@ -45,6 +45,10 @@ class ReplicaInvariant(CustomUpdate):
 
     def __init__(self, *args, rate_factors: list[float] | None = None, loss_scaling: bool = False, **kwargs):
         super().__init__(*args, **kwargs)
+        self.set_steps(rate_factors, loss_scaling)
+
+    def set_steps(self, rate_factors: list[float] | None, loss_scaling: bool):
+        """Sets what `keras.optimizers.Optimizer` does not have; before `build`."""
         self.rate_factors = None if rate_factors is None else [float(factor) for factor in rate_factors]
         self.loss_scaling = loss_scaling
         self.loss_scale: LossScale | None = None
@@ -54,6 +58,7 @@ class ReplicaInvariant(CustomUpdate):
         if self.built:
             return
         super().build(variables)
+        self.num_keras_variables = len(self.variables)
         self.decayed = [self.is_decayed(variable) for variable in variables]
         counter = {"shape": (), "dtype": INTEGER, "aggregation": "only_first_replica"}
         self.nonfinite_steps = self.add_variable(name="nonfinite_steps", **counter)
@@ -149,6 +154,35 @@ class ReplicaInvariant(CustomUpdate):
         factors = self.rate_factors
         own = {"rate_factors": None if factors is None else list(factors), "loss_scaling": self.loss_scaling}
         return {**super().get_config(), **own}
+
+
+def replica_invariant(
+    optimizer: keras.optimizers.Optimizer, rate_factors: list[float] | None, loss_scaling: bool
+) -> ReplicaInvariant:
+    """Gives any Keras optimizer, which is not built yet, the step of `ReplicaInvariant`; returns it.
+
+    Its `update_step` remains. Files of models hold it as an optimizer of its own class, with the state of that.
+
+    Raises:
+        ValueError: Its step is not in `update_step` alone.
+    """
+    kind = type(optimizer)
+    if not issubclass(kind, ReplicaInvariant):
+        check_update_step(kind)
+
+        def get_config(self):
+            config = super(steps, self).get_config()
+            return {name: value for name, value in config.items() if name not in ("rate_factors", "loss_scaling")}
+
+        def save_own_variables(self, store):
+            for number, variable in enumerate(self.variables[: self.num_keras_variables]):
+                store[str(number)] = keras.ops.convert_to_numpy(variable)
+
+        names = {"__module__": kind.__module__, "get_config": get_config, "save_own_variables": save_own_variables}
+        steps = type(keras.saving.get_registered_name(kind), (ReplicaInvariant, kind), names)
+        optimizer.__class__ = steps
+    optimizer.set_steps(rate_factors, loss_scaling)
+    return optimizer
 
 
 INITIAL_SCALE = 2.0**15

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -22,8 +23,13 @@ def describe_run(
     dataset: ImageDataset,
     total_steps: int,
     start_step: int = 0,
+    replaced: Mapping = {},
 ) -> str:
-    """A run's devices, batch size, length, model, data and optimizer, one line each."""
+    """A run's devices, batch size, length, model, data and optimizer, one line each.
+
+    Args:
+        replaced: See `Replacements.fields`.
+    """
     lines = {
         "devices": _devices(strategy),
         "batch": _batch(recipe, strategy.num_replicas_in_sync),
@@ -31,8 +37,10 @@ def describe_run(
         "model": _model(model),
         "data": _data(recipe, dataset),
         "precision": recipe.run.precision + _slow_bfloat16(recipe.run.precision, strategy),
-        "optimizer": _optimizer(recipe.optimizer) + _split(recipe.run, strategy.num_replicas_in_sync),
+        "optimizer": _optimizer(recipe.optimizer, replaced) + _split(recipe.run, strategy.num_replicas_in_sync),
     }
+    if own := [f"{field} {name}" for field, name in replaced.items() if "." not in field and field != "optimizer"]:
+        lines["replaced"] = ", ".join(own)
     if recipe.has_teacher:
         lines["teacher"] = _teacher(recipe)
     lines["folder"] = recipe.run.folder or "none, outputs are not saved"
@@ -122,8 +130,8 @@ def _split(run, replicas):
     return f", state split among {replicas} devices" if run.shard_optimizer and replicas > 1 else ""
 
 
-def _optimizer(optimizer):
-    line = f"{optimizer.name}, learning rate {optimizer.learning_rate:g}"
+def _optimizer(optimizer, replaced):
+    line = f"{replaced.get('optimizer', optimizer.name)}, learning rate {optimizer.learning_rate:g}"
     if optimizer.warmup_steps:
         line += f" after {optimizer.warmup_steps:,} warmup steps"
     line += f", {optimizer.decay}"

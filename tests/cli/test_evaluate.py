@@ -60,12 +60,12 @@ def test_everything_is_printed_as_text_and_as_json(run, digits, model, data_dir,
     summary = expected.summary
     status, lines, _ = run(tmp_path / "x.keras", *digits, "--per-class")
     assert status == 0 and lines[0].startswith("45 images of digits (test[:45]), Preprocessing(")
-    names = {"top-1": "top1", "top-5": "top5", "calibration error": "calibration_error"}
+    names = {"top-1": "top1", "top-5": "top5", "expected calibration error (15 bins)": "calibration_error"}
     assert lines[1:4] == [f"{name} {summary[key]:.2%}" for name, key in names.items()]
     assert lines[4] == f"negative log-likelihood {summary['negative_log_likelihood']:.4f}"
     assert f"{summary['balanced_accuracy']:.2%}" in lines[5] and f"{summary['macro_f1']:.2%}" in lines[5]
     assert f"{summary['majority']:.2%}" in lines[6]
-    assert lines[8].split() == "class images accuracy most confused with".split()
+    assert lines[8].split() == "class images recall most confused with".split()
     rows = [[row["class"], str(row["images"]), f"{row['accuracy']:.2%}"] for row in expected.per_class]
     assert [line.split()[:3] for line in lines[9:]] == rows
     found = json.loads("".join(run(tmp_path / "x.keras", *digits, "--json")[1]))

@@ -150,7 +150,7 @@ def test_duration_and_the_part_that_is_trained(folder, toy, capsys, monkeypatch,
     printed = capsys.readouterr().out
     assert all(words in printed for words in expected), printed
     assert ("--trainable-blocks" in printed) == (recipe.trainable_blocks is not None)
-    assert "24 to train on, 6 to evaluate on; 2 classes: cat, dog" in printed
+    assert "24 to train on, 6 in the test set; 2 classes: cat, dog" in printed
     words = shlex.split(plan.train_command(recipe).replace("\\\n", ""))[3:]
     all_of_it = tyro.cli(Supervised, default=RECIPES["finetune-small"], args=[*words, "--trainable-blocks", "None"])
     defaults = RECIPES["finetune-small"].architecture

@@ -98,10 +98,10 @@ def test_table_is_in_percentage_points():
     ends = (-0.004, 0.029), (0.87, 0.925)
     rows = [Parity("int8", 0.5, 0.0125, 0.9, 0.99, 0.1, 0.01, 2_000_000, 3.21, count, *ends) for count in (4000, 80)]
     assert parity_table(rows).splitlines() == [
-        "| | top-1 | accuracy drop | agreement | logit cosine | size | median |",
+        "| | top-1 | change | agreement | logit cosine | size | median |",
         "|---|---|---|---|---|---|---|",
-        "| int8 | 50.00% | +1.25 [-0.4, +2.9] | 90.00% [87.0, 92.5] | 0.9900 | 2.00 MB | 3.2 ms |",
-        "| int8 | 50.00% (40 of 80) | +1.25 (+1) [-0.4, +2.9] | 90.00% [87.0, 92.5] | 0.9900 | 2.00 MB | 3.2 ms |",
+        "| int8 | 50.00% | -1.25 [-2.9, +0.4] | 90.00% [87.0, 92.5] | 0.9900 | 2.00 MB | 3.2 ms |",
+        "| int8 | 50.00% (40 of 80) | -1.25 (-1) [-2.9, +0.4] | 90.00% [87.0, 92.5] | 0.9900 | 2.00 MB | 3.2 ms |",
     ]
 
 

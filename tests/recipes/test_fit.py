@@ -291,3 +291,40 @@ def test_class_weights_equal_those_of_keras(supervised, mixup_alpha):
             expected.train_on_batch(images, mixed, mixed @ weights)
     for ours, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+class OwnTestStep(keras_vit.VisionTransformer):
+    """Evaluates something else."""
+
+    def test_step(self, data):
+        return {"found": keras.ops.convert_to_tensor(1.0)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["numbers", "vectors", "not compiled", "own test_step"])
+def test_models_of_any_compile_are_evaluated(kind, supervised, trained_toy):
+    """As `evaluate_classifier`, whose metrics are of scikit-learn's tests."""
+    model = trained_toy(image_size=8, num_classes=10)
+    if kind == "own test_step":
+        model = OwnTestStep.from_config(model.get_config())
+    if kind != "not compiled":
+        losses = {"vectors": keras.losses.CategoricalCrossentropy(from_logits=True)}
+        sparse = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("sgd", losses.get(kind, sparse), metrics=["accuracy"])
+    optimizer, split = getattr(model, "optimizer", None), "test[:70]"  # of which the last batch is padded
+    metrics = fit.evaluate(model, supervised.data, split)
+    expected = evaluate_classifier(model, open_dataset(supervised.data), split).summary
+    assert metrics["images"] == 70 and metrics["top1"] == pytest.approx(expected["top1"])
+    assert metrics["loss"] == pytest.approx(expected["negative_log_likelihood"], rel=1e-4)
+    assert getattr(model, "optimizer", None) is optimizer
+
+
+def test_models_that_cannot_be_evaluated(masked, supervised):
+    pretrained, _ = fit.pretrain(replace(masked, total_steps=2))
+    for model, reason in (
+        (pretrained, "Expected a model of keras_vit"),
+        (pretrained.vit, "has no head"),
+        (keras.Sequential([keras.Input((8, 8, 3))]), "Expected a model of keras_vit"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            fit.evaluate(model, supervised.data, "test")

@@ -24,8 +24,35 @@ def test_parse_topology(name, num_chips, replicas):
     assert (topology.name, topology.num_chips, topology.replicas) == (name, num_chips, replicas)
 
 
+# Of Google's pages of TPU versions and, for machines, of GKE: TensorCores are counted up to v4 and in v5p.
+GOOGLES = "v2-8 v2:2x2 v3-8 v3:2x2 v3-32 v3:4x4 v3-256 v3:8x16 v4-8 v4:2x2x1 v4-16 v4:2x2x2 v4-32 v4:2x2x4 "
+GOOGLES += "v5litepod-1 v5e:1 v5litepod-4 v5e:2x2 v5litepod-8 v5e:2x4 v5litepod-256 v5e:16x16 V5E-32 v5e:4x8 "
+GOOGLES += "v5p-8 v5p:2x2x1 v5p-64 v5p:2x4x4 v6e-1 v6e:1 v6e-8 v6e:2x4 v6e-128 v6e:8x16 "
+GOOGLES += "ct4p-hightpu-4t v4:2x2x1 ct5lp-hightpu-8t v5e:2x4 ct5p-hightpu-4t v5p:2x2x1 ct6e-standard-4t v6e:2x2"
+
+
+@pytest.mark.parametrize("name,topology", list(zip(GOOGLES.split()[::2], GOOGLES.split()[1::2])))
+def test_googles_names_of_slices_and_machines(name, topology):
+    assert parse_topology(name) == parse_topology(topology)
+
+
 @pytest.mark.parametrize(
-    "name", ["v5e", "v5e-8", "v9:2x2", "v5e:2x2x2x2", "v5e:0x2", "v5e:3x3", "v5e:2x2x2", "v4:2x2", "2x2", ""]
+    "name",
+    [
+        "v5e",
+        "v5e-6",
+        "v3-7",
+        "v4-1536",
+        "tpu7x-8",
+        "v9:2x2",
+        "v5e:2x2x2x2",
+        "v5e:0x2",
+        "v5e:3x3",
+        "v5e:2x2x2",
+        "v4:2x2",
+        "2x2",
+        "",
+    ],
 )
 def test_invalid_topologies(name):
     with pytest.raises(ValueError, match="Received: "):
@@ -77,9 +104,9 @@ def model(grid=(16, 16), **changes):
         (
             model(width=192, mlp_dim=300, num_heads=3),
             12,
-            ["12 images .* use 16", "width 192 .*25%.* use 256", "mlp_dim 300 .*22%.* use 384", "width 64 .*50%"],
+            ["12 images .* use 16", "width 192: 25%.* use 256", "mlp_dim 300: 22%.* use 384", "width 64 .*50%"],
         ),
-        (model(grid=(14, 14)), 8, ["196 tokens waste 23%.* 256 px: 0%, 176 px: 5%"]),
+        (model(grid=(14, 14)), 8, ["196 tokens 23%.* padding; 0% with 256 px, 5% with 176 px"]),
         (model(grid=(14, 15)), 8, []),  # not square: no other size is known
     ],
 )
