@@ -205,7 +205,7 @@ class CustomUpdate(keras.optimizers.Optimizer):
         pass
 
 
-def check_update_step(kind: type):
+def check_update_step(kind: type[keras.optimizers.Optimizer]):
     """Raises ValueError for a class of optimizers whose step is not in `update_step` alone."""
     plain = keras.optimizers.Optimizer
     if kind.update_step is plain.update_step or kind._backend_update_step is not plain._backend_update_step:

@@ -4,6 +4,7 @@ import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -42,7 +43,8 @@ class Replacements:
 
     def create_optimizer(self, arguments: dict, rate_factors, loss_scaling: bool) -> ReplicaInvariant:
         """The optimizer with these arguments of `keras.optimizers.Optimizer`; in the scope of the strategy."""
-        create, names = self.optimizer, ", ".join(arguments)
+        create: Any = self.optimizer
+        names = ", ".join(arguments)
         fixed = sorted(arguments.keys() & getattr(create, "keywords", {}).keys())
         if fixed:
             raise ValueError(f"The recipe sets {names} of the optimizer: change its fields. Received: {fixed[0]}=...")
