@@ -139,6 +139,10 @@ class ImageClassifier(ImageModel):
         outputs = self.backbone(self._checked_images(images), training=bool(training))
         return ops.mean(outputs, axis=range(1, len(outputs.shape) - 1)) if len(outputs.shape) > 2 else outputs
 
+    def layers_inside(self):
+        others = set(map(id, all_layers(self.backbone)))
+        return {path: layer for path, layer in super().layers_inside().items() if id(layer) not in others}
+
     def get_config(self):
         return {**super().get_config(), "backbone": keras.saving.serialize_keras_object(self.backbone)}
 
