@@ -184,8 +184,8 @@ def restore_settings(layer, settings: dict):
         layer._dtype_policy = keras.dtype_policies.get(settings["dtype"])
     mode = layer.quantization_mode
     config = keras.saving.deserialize_keras_object(settings.get("quantization_config"))
-    if config is None and mode == "int4":  # Keras's default has blocks of another size
-        config = keras.quantizers.Int4QuantizationConfig(block_size=layer.dtype_policy.block_size)
+    if config is None and (size := getattr(layer.dtype_policy, "block_size", None)):  # of int4
+        config = keras.quantizers.Int4QuantizationConfig(block_size=size)
     if mode or config:
         layer.quantize(mode, config=config, type_check=False)
     if "lora_rank" in settings:

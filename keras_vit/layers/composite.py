@@ -4,8 +4,8 @@ from functools import partial
 
 import keras
 
-from keras_vit.keras_internals import after_build, all_layers, layer_settings, restore_settings, set_trainable
-from keras_vit.named_weights import freeze, frozen_parts
+from keras_vit.keras_internals import after_build, layer_settings, restore_settings, set_trainable
+from keras_vit.named_weights import freeze, frozen_parts, named_layers
 
 
 class Composite(keras.layers.Layer):
@@ -26,7 +26,7 @@ class Composite(keras.layers.Layer):
         after_build(self, partial(self._restore, **self._at_first))
 
     def _restore(self, inner_layers, frozen):
-        for path, layer in self.layers_inside().items():
+        for path, layer in named_layers(self).items():
             if path in inner_layers:
                 restore_settings(layer, inner_layers[path])
         if frozen:
@@ -34,15 +34,9 @@ class Composite(keras.layers.Layer):
         elif not self.trainable:  # models around this one read the weights, not this
             set_trainable(self, False)
 
-    def layers_inside(self) -> dict:
-        """The layers inside at any depth, without those that have a configuration of their own, by their path."""
-        prefix = f"{self.path}/"
-        layers = {layer.path: layer for layer in all_layers(self)}
-        return {path.removeprefix(prefix): layer for path, layer in layers.items() if (path or "").startswith(prefix)}
-
     def get_config(self):
         own = self._at_first
         if self.built:
-            settings = {path: layer_settings(layer, self) for path, layer in self.layers_inside().items()}
+            settings = {path: layer_settings(layer, self) for path, layer in named_layers(self).items()}
             own = {"inner_layers": {path: s for path, s in settings.items() if s}, "frozen": frozen_parts(self)}
         return {**super().get_config(), **{name: value for name, value in own.items() if value}}

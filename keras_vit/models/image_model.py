@@ -255,7 +255,7 @@ class ImageModel(Composite, ChecksPixels):
         outputs = self(inputs) if getattr(self, "block_positions", None) else self.call(inputs)
         return keras.Model(inputs, outputs, name=f"{self.name}_functional")
 
-    def with_head(self, num_classes: int, class_names=None, name: str | None = None):
+    def with_head(self, num_classes: int, class_names=None, *, name: str | None = None):
         """Returns a new model with the same weights and a new head of zeros, which is trainable; 0 for no head.
 
         A `VisionTransformer` loses the hidden tanh layer of pre-training too, as in the paper (appendix B.1.1). The
@@ -270,7 +270,7 @@ class ImageModel(Composite, ChecksPixels):
         copy_weights(self, model, skip=self.head_layers)
         return model
 
-    def resized(self, image_size, name: str | None = None):
+    def resized(self, image_size, *, name: str | None = None):
         """Returns a new model with the same weights and another `image_size`; its name is as of `with_head`."""
         model = self._rebuilt(name, image_size=image_size)
         copy_weights(self, model)

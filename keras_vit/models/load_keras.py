@@ -44,7 +44,7 @@ def load_keras(weights, num_classes, resample, arguments):
     if trainable is not None:  # of the whole model, whatever the file says of its parts
         set_trainable(model, trainable)
     if num_classes not in (None, model.num_classes):
-        model = model.with_head(num_classes, None if names == model.class_names else names, model.name)
+        model = model.with_head(num_classes, None if names == model.class_names else names, name=model.name)
     elif names != model.class_names:
         model.class_names = names
     if size is not None and as_size(size) != model.image_size:
@@ -136,15 +136,19 @@ def _configs(value):
 
 
 def least_weights(arguments: dict) -> int:
-    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it."""
+    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it.
+
+    With LoRA, whose matrices are not in a file, it is still one: they are smaller than the kernels.
+    """
     width, depth, stages = arguments.get("width", 0), arguments.get("depth", 0), arguments.get("stages")
     classes = arguments.get("num_classes", 0)
     if stages:  # one kernel of each unit, and the head, at the width of the first stage
         filters = 32 * arguments.get("width_factor", 1)
         return int(filters * (sum(stages) * filters + classes))
-    if not depth:
+    if not depth or "patch_size" not in arguments:  # of a layer of these models
         return 0
     total = depth * width * (4 * width + 2 * arguments.get("mlp_dim", 0)) + width * arguments.get("register_tokens", 0)
+    total += width * sum(settings.get("lora_rank", 0) for settings in arguments.get("inner_layers", {}).values())
     hidden = arguments.get("representation_size")
     total += hidden * (width + classes) if hidden else width * classes
     height, columns = as_size(arguments["patch_size"], "patch_size")

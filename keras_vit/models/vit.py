@@ -1,6 +1,7 @@
 """The Vision Transformer. B batch, H W pixels, h w patch grid, N tokens, D width, K heads."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from keras_vit.layers.xla.recompute import Dropout
 from keras_vit.models import vit_layers
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.image_model import ImageModel, linear_head
-from keras_vit.named_weights import copy_weights
+from keras_vit.named_weights import copy_weights, in_part, named_layers
 
 HEADS = ("head", "head_distillation", "pre_logits")
 
@@ -256,7 +257,7 @@ class VisionTransformer(ImageModel):
         features = self.pool(tokens)
         return self.head(features) if self.head else features
 
-    def resized(self, image_size, resample: str = "corners", name: str | None = None):
+    def resized(self, image_size, resample: str = "corners", *, name: str | None = None):
         """Returns a new model for another image size with the same weights; positions are resampled.
 
         Args:
@@ -267,9 +268,9 @@ class VisionTransformer(ImageModel):
         Raises:
             ValueError: The patches do not fit, or the model has relative positions, which belong to one size.
         """
-        return self.with_patch_size(self.patch_size, as_size(image_size), resample, name)
+        return self.with_patch_size(self.patch_size, as_size(image_size), resample, name=name)
 
-    def with_patch_size(self, patch_size, image_size=None, resample: str = "corners", name: str | None = None):
+    def with_patch_size(self, patch_size, image_size=None, resample: str = "corners", *, name: str | None = None):
         """Returns a new model for patches of another size with the same weights: PI-resize of FlexiViT.
 
         The patch embedding is resampled, see `resample_patch_embedding`, and so are positions if the grid changes.
@@ -324,13 +325,19 @@ class VisionTransformer(ImageModel):
                 f"Received: {trainable_blocks!r}"
             )
         set_trainable(self, True)
-        if trainable_blocks == 0:
-            for layer in self.layers:
-                if layer.name not in HEADS:
-                    layer.trainable = False
-        elif trainable_blocks:
-            from keras_vit.models.layer_decay import layer_groups  # which imports this module
+        for path, layer in named_layers(self).items() if trainable_blocks is not None else ():
+            if trainable_blocks:
+                is_frozen = group_of(f"{path}/", depth) <= depth - trainable_blocks
+            else:
+                is_frozen = not in_part(path, HEADS)
+            if is_frozen:
+                layer.trainable = False
 
-            for group in layer_groups(self)[: depth + 1 - trainable_blocks]:
-                for variable in group:
-                    variable.trainable = False
+
+def group_of(name: str, depth: int) -> int:
+    """The number of the `layer_groups` that a weight with this path inside the model belongs to."""
+    block = re.match(r"encoder/block_(\d+)/|positions_(\d+)/", name)
+    if block:
+        return 1 + int(block[1] or block[2])
+    is_last = name.startswith(("encoder/", "pooling/", "pooled_norm/", "pre_logits/", "head"))
+    return depth + 1 if is_last and not name.startswith("encoder/initial_norm/") else 0

@@ -106,7 +106,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     else:
         if model.image_size != (data.image_size, data.image_size):
             check_patches(data, model.patch_size)
-            model = model.resized(data.image_size, recipe.resample)
+            model = model.resized(data.image_size, recipe.resample, name=model.name)
         changes |= _training_arguments(recipe.architecture, run)
     skip: tuple[str, ...] = ()
     if not recipe.keep_head or model.num_classes != num_classes:
