@@ -194,7 +194,7 @@ def choose_recipe(
     accelerator = any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices())
     size = image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
     if model.image_size != (size, size):
-        model = model.resized(size)
+        model = model.resized(size, name=model.name)
     recipe = replace(
         SMALL,
         architecture=_architecture(model),

@@ -93,7 +93,7 @@ def float32_copy(model):
         if other:
             raise ValueError(f"Expected a model around ours in float32. Received: {model.name} in {min(other)}.")
         return model
-    copy = type(model).from_config({**model.get_config(), "dtype": "float32"})
+    copy = type(model).from_config({**model.get_config(), "dtype": "float32", "inner_layers": {}})
     copy_weights(model, copy)
     return copy
 

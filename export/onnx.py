@@ -52,9 +52,9 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
     Raises:
         ImportError: tf2onnx, onnx or, for float16, onnxruntime is not installed.
         ValueError: The path does not end in .onnx. The dtype is unknown. The model is not of keras_vit, has no image
-            size, has a head on unpooled tokens, has LoRA weights in another precision, float8 layers, other quantized
-            layers for float16, 2 GiB or more of float32 weights, or an operation that ONNX lacks. The number of class
-            names differs from the number of classes. Keras's backend is not TensorFlow.
+            size, has a head on unpooled tokens, float8 layers, other quantized layers for float16, 2 GiB or more of
+            float32 weights, or an operation that ONNX lacks. The number of class names differs from the number of
+            classes. Keras's backend is not TensorFlow.
     """
     path, model = Path(path), image_model(model)
     _check(model, path, dtype)

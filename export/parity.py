@@ -88,9 +88,9 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         One row per artifact, in their order.
 
     Raises:
-        ValueError: The model has no head, a projection as head, no image size, or LoRA weights. There are no images, or
-            they have another size or values outside [0, 255]. The number of labels differs from that of the images, or
-            all are zeros.
+        ValueError: The model has no head, a projection as head, no image size, or quantized layers. There are no
+            images, or they have another size or values outside [0, 255]. The number of labels differs from that of the
+            images, or all are zeros.
         ImportError: A .onnx file requires onnxruntime, which is not installed.
         FloatingPointError: Outputs of the model or of an artifact are NaN or infinite.
     """

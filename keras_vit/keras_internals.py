@@ -4,6 +4,7 @@ Tested with Keras 3.15.1 and TensorFlow 2.20.0. When a newer version moves one o
 names it.
 """
 
+import functools
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,14 +127,87 @@ def inside_lambda() -> bool:
     return isinstance(getattr(context, "entry_layer", None), keras.layers.Lambda)
 
 
+def numbered_name(name: str) -> str:
+    """The name with the next number of those that Keras gives to layers without a name."""
+    number = keras.backend.get_uid(name)  # the next number, or 1 for a name that Keras has not given itself
+    return f"{name}_{number - 1 if number > 1 else keras.backend.get_uid(name) - 1}"
+
+
 def is_quantized(layer) -> bool:
     """Whether Keras's `quantize` replaced the kernel of this layer."""
     return getattr(layer, "quantization_mode", None) is not None
 
 
+def has_lora(layer) -> bool:
+    """Whether Keras's `enable_lora` froze the kernel of this layer and adds a product of two small ones to it."""
+    return getattr(layer, "lora_enabled", False)
+
+
 def all_layers(model) -> list:
     """A model or layer and all layers inside it, at any depth."""
     return list(model._flatten_layers())
+
+
+def after_build(layer, function):
+    """Calls `function()` once, when the layer was built."""
+    build = layer.build
+
+    @functools.wraps(build)
+    def build_first(*args, **kwargs):
+        build(*args, **kwargs)
+        layer.build = build
+        function()
+
+    layer.build = build_first
+
+
+def layer_settings(layer, whole) -> dict:
+    """What the configuration of a layer states of `quantize`, `enable_lora` and a dtype policy other than the whole's.
+
+    Returns:
+        Those of "dtype", "quantization_config", "lora_rank" and "lora_alpha" that apply, serialized; see
+        `restore_settings`.
+    """
+    settings, policy = {}, _policy(layer)
+    if policy != _policy(whole):
+        settings["dtype"] = keras.dtype_policies.serialize(policy)
+    if is_quantized(layer):
+        settings["quantization_config"] = keras.saving.serialize_keras_object(layer.quantization_config)
+    if has_lora(layer):
+        settings |= {"lora_rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
+    return settings
+
+
+def restore_settings(layer, settings: dict):
+    """Gives a built layer the `layer_settings` of another one; its weights are to be loaded afterwards."""
+    if "dtype" in settings:
+        layer._dtype_policy = keras.dtype_policies.get(settings["dtype"])
+    mode = layer.quantization_mode
+    config = keras.saving.deserialize_keras_object(settings.get("quantization_config"))
+    if config is None and (size := getattr(layer.dtype_policy, "block_size", None)):  # of int4
+        config = keras.quantizers.Int4QuantizationConfig(block_size=size)
+    if mode or config:
+        layer.quantize(mode, config=config, type_check=False)
+    if "lora_rank" in settings:
+        layer.enable_lora(settings["lora_rank"], lora_alpha=settings["lora_alpha"])
+
+
+def _policy(layer):
+    """The dtype policy of a layer, which may be an entry of a map of all layers of a model."""
+    policy = layer.dtype_policy
+    return policy[layer.path] if isinstance(policy, keras.dtype_policies.DTypePolicyMap) else policy
+
+
+def set_trainable(model, value: bool):
+    """Sets `trainable` of a model and all layers inside it, and thereby of all weights but the kernels under LoRA.
+
+    Keras on TensorFlow ignores `model.trainable = True` where it is True, whatever is frozen inside.
+    """
+    for layer in all_layers(model):
+        layer.trainable = not value
+        layer.trainable = value
+        if has_lora(layer):
+            layer._kernel.trainable = False
 
 
 def call_of(model, layer) -> tuple:

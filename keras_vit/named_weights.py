@@ -26,6 +26,30 @@ def named_weights(model) -> dict:
     return dict(zip(names, model.weights))
 
 
+def named_layers(model) -> dict:
+    """The layers inside a model or layer, at any depth, by their path inside it, such as "encoder/block_0/mlp/hidden".
+
+    Those of an `ImageClassifier`'s backbone, which has a configuration of its own, are not among them.
+    """
+    from keras_vit.keras_internals import all_layers
+
+    others = all_layers(model.backbone) if getattr(model, "any_backbone", False) else []
+    prefix, seen = f"{model.path}/", set(map(id, others))
+    layers = [layer for layer in all_layers(model) if (layer.path or "").startswith(prefix) and id(layer) not in seen]
+    return {layer.path.removeprefix(prefix): layer for layer in layers}
+
+
+def merged_weights(model) -> dict:
+    """`named_weights`, in which those of LoRA are added to their kernels, as in the files that Keras saves."""
+    from keras_vit.keras_internals import has_lora
+
+    weights, layers = named_weights(model), named_layers(model)
+    for path in [path for path, layer in layers.items() if has_lora(layer)]:
+        weights[f"{path}/kernel"] = layers[path].kernel
+        del weights[f"{path}/lora_kernel_a"], weights[f"{path}/lora_kernel_b"]
+    return weights
+
+
 def in_part(name: str, parts) -> bool:
     """Whether a slash-separated name is one of the parts or inside one, as "head/bias" is inside "head"."""
     return any(name == part or name.startswith(f"{part}/") for part in parts)
@@ -47,10 +71,8 @@ def _parts_around(name):
 
 def freeze(model, parts):
     """Freezes the layers and weights inside a model that have these paths; see `frozen_parts`."""
-    from keras_vit.keras_internals import all_layers
-
-    for layer in all_layers(model):
-        if layer is not model and (layer.path or "").removeprefix(f"{model.path}/") in parts:
+    for path, layer in named_layers(model).items():
+        if path in parts:
             layer.trainable = False
     for name, variable in named_weights(model).items():
         if in_part(name, parts):
@@ -95,26 +117,25 @@ def copy_weights(source, target, skip=(), resample: str = "corners"):
         resample: How positions are resampled, see `resample_grid`.
 
     Raises:
-        ValueError: Keras quantized the source, or it has weights that the target lacks.
+        ValueError: Keras quantized the source but not the target, or the source has weights that the target lacks.
     """
     from keras import ops
 
-    from keras_vit.keras_internals import all_layers, is_quantized
+    from keras_vit.keras_internals import all_layers, has_lora, is_quantized
     from keras_vit.layers.patches import resample_patch_embedding
 
-    if any(map(is_quantized, all_layers(source))):
+    variables = named_weights(target)
+    values = named_weights(source) if any(map(has_lora, all_layers(target))) else merged_weights(source)
+    skip = as_parts(skip, [*values, *variables])
+    ours, theirs = ({path for path, x in named_layers(m).items() if is_quantized(x)} for m in (source, target))
+    if any(not in_part(path, skip) for path in ours - theirs):
         raise ValueError(
             f"Expected a model before quantize(). Received: {source.name}, which Keras quantized. Change or export the "
             "model first; write_saved_model and model.export take it as it is."
         )
-    values, variables = named_weights(source), named_weights(target)
-    skip = as_parts(skip, [*values, *variables])
     extra = [name for name in values if name not in variables and not in_part(name, skip)]
     if extra:
-        raise ValueError(
-            f"{source.name} has weights that a new model lacks: {first_names(extra)}. To merge those of LoRA, save "
-            "the model as .keras and load it again."
-        )
+        raise ValueError(f"{source.name} has weights that a new model lacks: {first_names(extra)}.")
     kernel = first_kernel(variables)
     for name, variable in variables.items():
         if in_part(name, skip):

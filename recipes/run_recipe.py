@@ -165,7 +165,7 @@ def _write_model(recipe: Recipe, model):
         local = Path(temporary) / MODEL
         # A copy that was never compiled: without optimizer and losses, `import keras_vit` is enough to load the file.
         with on_this_process():
-            copy = model.resized(model.image_size)
+            copy = model.resized(model.image_size, name=model.name)
         copy.save(local)
         write_file(os.path.join(folder, MODEL), local.read_bytes())
     if model.class_names:

@@ -175,7 +175,7 @@ def _export(folder, model, calibration, pixels, labels, names):
     _print_stage("Export")
     files = {"Keras": folder / "model.keras", "SavedModel": folder / "saved_model"}
     # A copy that was never compiled: without an optimizer, `import keras_vit` is enough to load the file.
-    model.resized(model.image_size).save(files["Keras"])
+    model.resized(model.image_size, name=model.name).save(files["Keras"])
     write_saved_model(model, files["SavedModel"], class_names=names)
     formats = ("float32", "float16", "dynamic-int8", "mixed-int8", "int8")
     written = write_tflite(model, folder, formats, calibration, class_names=names)

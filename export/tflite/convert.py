@@ -90,9 +90,9 @@ def write_tflite(
         Format -> file.
 
     Raises:
-        ValueError: The model is not of keras_vit, has no image size or pooling, has LoRA weights or an operation that
-            TFLite lacks. A format or signature is unknown, or the model lacks it, or a part of `keep_float`. There are
-            too few images, or they have another size or values outside [0, 255]. The number of class names differs
+        ValueError: The model is not of keras_vit, has no image size or pooling, has quantized layers or an operation
+            that TFLite lacks. A format or signature is unknown, or the model lacks it, or a part of `keep_float`. There
+            are too few images, or they have another size or values outside [0, 255]. The number of class names differs
             from the number of classes. The batch size is not a positive integer.
         OSError: A disk is full or cannot be written.
     """

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.heads import check_heads, merge_heads, spec_with_attention, split_heads
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.positions import by_distance
@@ -28,7 +29,7 @@ def attention_weights(query, key, position_logits=None):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SelfAttention(keras.layers.Layer):
+class SelfAttention(Composite):
     """Multi-head self-attention, the MSA of the paper's equation 2 and appendix A, with biases.
 
     One Dense layer computes queries, keys and values, concatenated in this order. Initial kernels are Xavier uniform

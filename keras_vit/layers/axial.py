@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.block import EncoderBlock
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.config import BlockConfig, fields_as_keywords
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.positions import by_distance, check_grid, check_tokens
@@ -21,7 +22,7 @@ AXES = ("height", "width")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialAttention(keras.layers.Layer):
+class AxialAttention(Composite):
     """The position-sensitive axial attention of "Axial-DeepLab" (arXiv 2003.07853), equation 4, on lines of any length.
 
         y_o = sum_p softmax_p(q_o . k_p + q_o . r^q_(p-o) + k_p . r^k_(p-o)) (v_p + r^v_(p-o))
@@ -129,7 +130,7 @@ SEEDS_PER_DIRECTION = 8
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AxialBlock(keras.layers.Layer):
+class AxialBlock(Composite):
     """The block of Axial-ViT (the paper's appendix D.6): row self-attention and MLP, column self-attention and MLP.
 
     Each half, `row` and `column`, is an `EncoderBlock` whose sequences are the lines of the patch grid. With a second

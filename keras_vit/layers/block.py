@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import SelfAttention
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.mlp import Mlp
@@ -16,7 +17,7 @@ from keras_vit.layers.xla.recompute import Dropout, recompute
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(Composite):
     """One block, equations 2 and 3 of the paper: z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'.
 
     Input: (B, N, D). Output: (B, N, D), and the attention weights (B, K, N, N) with `return_attention=True`. With

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_vit.layers.axial import AxialBlock
 from keras_vit.layers.block import EncoderBlock
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.config import BlockConfig, fields_as_keywords, remat_of_blocks, stochastic_depth_of_blocks
 from keras_vit.layers.heads import spec_with_attention
 from keras_vit.layers.norm import LayerNorm
@@ -18,7 +19,7 @@ SEEDS_PER_BLOCK = 16
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Encoder(keras.layers.Layer):
+class Encoder(Composite):
     """`depth` blocks and the final layer normalization.
 
     Input: (B, N, D). Output: (B, N, D), and all attention weights (B, depth, K, N, N) with `return_attention=True`.

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_vit.integers import python_integers
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.xla.mlp import QUICK, apply_dense, exact_gelu, gelu_for_training
 from keras_vit.layers.xla.recompute import Dropout, recompute_dropout
 
@@ -13,7 +14,7 @@ GELU_FORMS = ("tanh", "erf", "quick")
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class Mlp(keras.layers.Layer):
+class Mlp(Composite):
     """Dense, GELU, dropout, Dense, dropout: the MLP of the paper's equation 3.
 
     With `swiglu`, GELU is replaced by the product of two halves of the first Dense layer's output, one of them after

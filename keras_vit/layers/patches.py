@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_vit.images import as_size, patch_grid
 from keras_vit.keras_internals import of_size
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.positions import interpolation_matrix
 
 
@@ -50,7 +51,7 @@ class ExtractPatches(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class PatchEmbedding(keras.layers.Layer):
+class PatchEmbedding(Composite):
     """Extracts patches and projects each to the model's width: x_p E of the paper's equation 1, as one convolution.
 
     Kernel size and stride equal the patch size. Initial kernels are LeCun normal and biases zeros, as in the paper's

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.attention import attention_weights
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.heads import check_heads, merge_heads, split_heads
 from keras_vit.layers.mlp import Mlp
 from keras_vit.layers.norm import LayerNorm
@@ -72,7 +73,7 @@ class TokenAndAveragePooling(AveragePooling):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class AttentionPooling(keras.layers.Layer):
+class AttentionPooling(Composite):
     """A learnable query attends to the tokens, then a residual MLP: the MAP head of big_vision. (B, N, D) -> (B, D).
 
     "Scaling Vision Transformers" (arXiv 2106.04560), section 3.2; code: big_vision, models/vit.py, `MAPHead`.
@@ -106,7 +107,7 @@ class AttentionPooling(keras.layers.Layer):
 
     def call(self, tokens):
         tokens = tokens[:, self.prefix_tokens :] if self.prefix_tokens else tokens
-        query = split_heads(self.query(ops.convert_to_tensor(self.probe)), self.num_heads)  # (1, K, 1, d)
+        query = split_heads(self.query(ops.cast(self.probe, tokens.dtype)), self.num_heads)  # (1, K, 1, d)
         key, value = (split_heads(layer(tokens), self.num_heads) for layer in (self.key, self.value))
         mixed = ops.matmul(attention_weights(query, key), value)  # (B, K, 1, d)
         pooled = self.out(merge_heads(mixed))  # (B, 1, D)

@@ -103,11 +103,11 @@ class AxialResNet(ImageModel):
         if self.head:
             self.head.build((None, self.feature_width))
 
-    def resized(self, image_size):
+    def resized(self, image_size, *, name: str | None = None):
         """Returns a copy of the model; raises a ValueError for another size than its own."""
         if as_size(image_size) != self.image_size:
             raise ValueError(f"{self.name} is for {self.image_size} pixels: its positions fit no other size.")
-        return super().resized(image_size)
+        return super().resized(image_size, name=name)
 
     def features(self, images, training=False):
         """The head's input, the mean of the last feature map: (B, H, W, 3) -> (B, 2048 * width_factor)."""

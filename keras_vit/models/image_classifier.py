@@ -137,7 +137,7 @@ class ImageClassifier(ImageModel):
         """The head's input: (B, H, W, 3) -> (B, D)."""
         # `training=None` would mean True for Keras's random layers.
         outputs = self.backbone(self._checked_images(images), training=bool(training))
-        return ops.mean(outputs, axis=range(1, len(outputs.shape) - 1)) if len(outputs.shape) > 2 else outputs
+        return ops.mean(outputs, axis=tuple(range(1, len(outputs.shape) - 1))) if len(outputs.shape) > 2 else outputs
 
     def get_config(self):
         return {**super().get_config(), "backbone": keras.saving.serialize_keras_object(self.backbone)}

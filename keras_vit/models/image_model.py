@@ -5,15 +5,17 @@ import os
 import warnings
 import weakref
 from dataclasses import asdict, replace
+from functools import partial
 from typing import ClassVar
 
 import keras
 from keras import ops
 
 from keras_vit.classification import check_takes_logits, classify
-from keras_vit.keras_internals import all_layers, inside_lambda, is_quantized, of_size, release_gradients
+from keras_vit.keras_internals import inside_lambda, numbered_name, of_size, release_gradients
+from keras_vit.layers.composite import Composite
 from keras_vit.models.pixel_checks import ChecksPixels
-from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
+from keras_vit.named_weights import copy_weights, in_part
 from keras_vit.other_words import with_other_words
 from keras_vit.pixel_range import expected_range, scaled
 from keras_vit.preprocessing import Preprocessing
@@ -62,7 +64,7 @@ class PreprocessingLayer(keras.layers.Layer):
 
 
 @with_other_words
-class ImageModel(ChecksPixels):
+class ImageModel(Composite, ChecksPixels):
     """A model of images with a linear head, built from a configuration.
 
     Input: (B, H, W, 3) float, see `preprocess`. Output: logits (B, num_classes), float32 also under mixed precision;
@@ -73,7 +75,7 @@ class ImageModel(ChecksPixels):
     Args:
         config: A dataclass with `image_size`, `num_classes`, `preprocessing`, `class_names` and `multi_label`, whose
             fields are the keyword arguments of the subclass.
-        frozen: Paths of the layers and weights that are not trained, which `get_config` records.
+        inner_layers, frozen: See `Composite`.
     """
 
     # How to handle images of another size, with `{size}` for theirs; None for a model that takes all sizes.
@@ -82,24 +84,18 @@ class ImageModel(ChecksPixels):
     head_layers: tuple[str, ...] = ("head",)
     head_fields: ClassVar[dict] = {"multi_label": False}
 
-    def __init__(self, config, frozen=(), **kwargs):
+    def __init__(self, config, inner_layers=None, frozen=(), **kwargs):
         _check_keywords(kwargs, config)
-        super().__init__(**kwargs)
+        super().__init__(inner_layers=inner_layers, frozen=frozen, **kwargs)
+        self.quantize = partial(_quantize, self.quantize)
         weakref.finalize(self, release_gradients).atexit = False
-        self._frozen_at_first = tuple(frozen)
         self.config = config
         self.image_size = config.image_size
         self.num_classes = config.num_classes
 
     def build(self, input_shape):
-        if self.built:
-            return
-        self._build_layers(input_shape)
-        if self._frozen_at_first:
-            freeze(self, self._frozen_at_first)
-        elif not self.trainable:
-            for layer in self.layers:  # models around this one read theirs
-                layer.trainable = False
+        if not self.built:
+            self._build_layers(input_shape)
 
     def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's; raises a ValueError for a loss or metric that takes the outputs, logits, for probabilities."""
@@ -259,25 +255,29 @@ class ImageModel(ChecksPixels):
         outputs = self(inputs) if getattr(self, "block_positions", None) else self.call(inputs)
         return keras.Model(inputs, outputs, name=f"{self.name}_functional")
 
-    def with_head(self, num_classes: int, class_names=None):
+    def with_head(self, num_classes: int, class_names=None, *, name: str | None = None):
         """Returns a new model with the same weights and a new head of zeros, which is trainable; 0 for no head.
 
-        A `VisionTransformer` loses the hidden tanh layer of pre-training too, as in the paper (appendix B.1.1).
+        A `VisionTransformer` loses the hidden tanh layer of pre-training too, as in the paper (appendix B.1.1). The
+        name is by default this model's and a number, so that both fit into one model.
         """
         fields = {"num_classes": num_classes, "class_names": class_names, **self.head_fields}
-        frozen = [part for part in frozen_parts(self) if not in_part(part, self.head_layers)]
-        model = self._rebuilt(**fields, trainable=True, frozen=frozen)
+        config = self.get_config()
+        inner = config.get("inner_layers", {}).items()
+        fields["inner_layers"] = {path: value for path, value in inner if not in_part(path, self.head_layers)}
+        fields["frozen"] = [part for part in config.get("frozen", ()) if not in_part(part, self.head_layers)]
+        model = self._rebuilt(name, **fields, trainable=True)
         copy_weights(self, model, skip=self.head_layers)
         return model
 
-    def resized(self, image_size):
-        """Returns a new model with the same weights and another `image_size`."""
-        model = self._rebuilt(image_size=image_size)
+    def resized(self, image_size, *, name: str | None = None):
+        """Returns a new model with the same weights and another `image_size`; its name is as of `with_head`."""
+        model = self._rebuilt(name, image_size=image_size)
         copy_weights(self, model)
         return model
 
-    def _rebuilt(self, **changes):
-        return type(self).from_config({**self.get_config(), **changes})
+    def _rebuilt(self, name, **changes):
+        return type(self).from_config({**self.get_config(), "name": name or numbered_name(self.name), **changes})
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
         """`keras.Model.save`, but not to HDF5: Keras reads such a file only with `custom_objects`."""
@@ -295,34 +295,27 @@ class ImageModel(ChecksPixels):
         return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
 
     def get_config(self):
-        """The arguments of the model, and "quantized" if Keras quantized layers: their paths and dtype policies.
-
-        Raises a ValueError for GPTQ and AWQ, which Keras can only restore with the images of their calibration.
-        """
-        config = {**super().get_config(), **asdict(self.config)}
-        quantized = {layer.path: layer.dtype_policy.name for layer in all_layers(self) if is_quantized(layer)}
-        if any(policy.startswith(("gptq", "awq")) for policy in quantized.values()):
-            raise ValueError(
-                f"Expected int8, int4 or float8 in a model to save. Received: {self.name} with "
-                f"{next(iter(quantized.values()))}. Save its weights: model.save_weights('name.weights.h5')"
-            )
-        frozen = frozen_parts(self)
-        if frozen:
-            config["frozen"] = frozen
-        if quantized:
-            config["quantized"] = {path.removeprefix(f"{self.path}/"): name for path, name in quantized.items()}
-        return config
+        """The arguments of the model, and what `Composite` states of its layers."""
+        return {**super().get_config(), **asdict(self.config)}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """The model of a configuration, its layers quantized as those of the model were."""
-        quantized = config.get("quantized", {})
-        model = super().from_config({name: value for name, value in config.items() if name != "quantized"})
-        for layer in all_layers(model) if quantized else ():
-            policy = quantized.get((layer.path or "").removeprefix(f"{model.path}/"))
-            if policy is not None:
-                layer.dtype_policy = policy
-        return model
+        """The model of a configuration, also of an older one, which names the policies of quantized layers alone."""
+        config = dict(config)
+        if "quantized" in config:
+            config["inner_layers"] = {path: {"dtype": policy} for path, policy in config.pop("quantized").items()}
+        return super().from_config(config, custom_objects)
+
+
+def _quantize(quantize, mode=None, config=None, **kwargs):
+    """Keras's `quantize` of a model; raises a ValueError for modes whose calibration takes text only."""
+    if (kind := mode or getattr(config, "mode", config)) in ("gptq", "awq"):
+        raise ValueError(
+            f"Keras calibrates {kind} with sequences of tokens, not with images. Received: {kind}. Use int8, int4 or "
+            "float8, or export a file of a format that is calibrated with images, int8 or int4-weights: "
+            "keras_vit.export.write_tflite(model, folder, ['int8'], calibration=images), or `keras-vit export`."
+        )
+    quantize(mode, config=config, **kwargs)
 
 
 def _only(images):

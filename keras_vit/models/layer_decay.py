@@ -1,8 +1,6 @@
 """Groups of weights for fine-tuning: layer-wise learning rates, and weights without decay."""
 
-import re
-
-from keras_vit.models.vit import VisionTransformer
+from keras_vit.models.vit import VisionTransformer, group_of
 
 # Last parts of the names of weights without decay, as in big_vision (which decays kernels only) and timm: call
 # `optimizer.exclude_from_weight_decay(var_names=NO_WEIGHT_DECAY)` before the optimizer is built.
@@ -24,15 +22,7 @@ def layer_groups(model) -> list[list]:
     groups: list[list] = [[] for _ in range(model.config.depth + 2)]
     for variable in model.trainable_variables:
         name = variable.path.removeprefix(f"{model.path}/")
-        block = re.match(r"encoder/block_(\d+)/|positions_(\d+)/", name)
-        if block:
-            groups[1 + int(block[1] or block[2])].append(variable)
-        elif name.startswith("encoder/initial_norm/"):
-            groups[0].append(variable)
-        elif name.startswith(("encoder/", "pooling/", "pooled_norm/", "pre_logits/", "head")):
-            groups[-1].append(variable)
-        else:
-            groups[0].append(variable)
+        groups[group_of(name, model.config.depth)].append(variable)
     return groups
 
 

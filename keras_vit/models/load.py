@@ -43,8 +43,8 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, p
         **arguments: Arguments of `VisionTransformer` or `BiT` that differ from the checkpoint: `image_size`, `dropout`,
             `dtype`, `name`, `channels` (the first kernel is then summed or repeated, as by timm), ... Arguments that do
             not fit the weights, such as another width, are errors, and so are those that the checkpoint's model does
-            not have. `dtype` is by default Keras's global dtype policy, float32 unless set, whatever the precision of
-            the checkpoint.
+            not have. Two models inside one, as of an ensemble, need another `name` each. `dtype` is by default Keras's
+            global dtype policy, float32 unless set, whatever the precision of the checkpoint.
 
     Returns:
         A `VisionTransformer`, or a `BiT` for a file of a ResNet; an `AxialResNet` from a .keras file of one.
@@ -128,7 +128,7 @@ def _load_h5(weights, num_classes, arguments):
         model.load_weights(weights)
     except Exception as error:  # Keras names a layer; h5py has no class of errors for damaged files
         raise ValueError(f"{other} {error}") from error
-    return model if num_classes in (None, model.num_classes) else model.with_head(num_classes)
+    return model if num_classes in (None, model.num_classes) else model.with_head(num_classes, name=model.name)
 
 
 def _required(kind):

@@ -11,6 +11,7 @@ import keras
 
 from keras_vit.images import as_size
 from keras_vit.integers import is_integer
+from keras_vit.keras_internals import set_trainable
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
 from keras_vit.models.image_classifier import ImageClassifier
@@ -36,17 +37,19 @@ def load_keras(weights, num_classes, resample, arguments):
     check_patch_size(weights, getattr(model, "patch_size", None), arguments)
     size, names = arguments.pop("image_size", None), arguments.pop("class_names", model.class_names)
     dtype = keras.dtype_policies.get(arguments.pop("dtype", keras.config.dtype_policy()))
-    if "trainable" in arguments:
-        arguments["frozen"] = ()  # of the whole model, whatever the file says of its parts
+    trainable = arguments.pop("trainable", None)
     changes = any(not _same(model.get_config().get(name), value) for name, value in arguments.items())
     if changes or model.dtype_policy != dtype:
         model = _with_arguments(model, weights, arguments, dtype)
+    if trainable is not None:  # of the whole model, whatever the file says of its parts
+        set_trainable(model, trainable)
     if num_classes not in (None, model.num_classes):
-        model = model.with_head(num_classes, None if names == model.class_names else names)
+        model = model.with_head(num_classes, None if names == model.class_names else names, name=model.name)
     elif names != model.class_names:
         model.class_names = names
     if size is not None and as_size(size) != model.image_size:
-        model = model.resized(size, resample) if resample and hasattr(model, "patch_size") else model.resized(size)
+        options = {"resample": resample} if resample and hasattr(model, "patch_size") else {}
+        model = model.resized(size, name=model.name, **options)
     return model
 
 
@@ -54,7 +57,11 @@ def _with_arguments(model, weights, arguments, dtype):
     """The same weights in a model with other arguments, such as another dropout, or another precision."""
     from keras_vit.named_weights import copy_weights, first_kernel, named_weights
 
-    changed = type(model).from_config({**model.get_config(), **arguments, "dtype": dtype})
+    config = {**model.get_config(), **arguments}
+    if model.dtype_policy != dtype:
+        for settings in config.get("inner_layers", {}).values():
+            settings.pop("dtype", None)
+    changed = type(model).from_config({**config, "dtype": dtype})
     ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))
     if kernel := first_kernel(ours):  # whose channels are adapted
         ours[kernel], theirs[kernel] = ((*shapes[kernel][:2], shapes[kernel][3]) for shapes in (ours, theirs))
@@ -129,15 +136,19 @@ def _configs(value):
 
 
 def least_weights(arguments: dict) -> int:
-    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it."""
+    """A lower bound of the number of weights of a VisionTransformer, BiT or AxialResNet, without building it.
+
+    With LoRA, whose matrices are not in a file, it is still one: they are smaller than the kernels.
+    """
     width, depth, stages = arguments.get("width", 0), arguments.get("depth", 0), arguments.get("stages")
     classes = arguments.get("num_classes", 0)
     if stages:  # one kernel of each unit, and the head, at the width of the first stage
         filters = 32 * arguments.get("width_factor", 1)
         return int(filters * (sum(stages) * filters + classes))
-    if not depth:
+    if not depth or "patch_size" not in arguments:  # of a layer of these models
         return 0
     total = depth * width * (4 * width + 2 * arguments.get("mlp_dim", 0)) + width * arguments.get("register_tokens", 0)
+    total += width * sum(settings.get("lora_rank", 0) for settings in arguments.get("inner_layers", {}).values())
     hidden = arguments.get("representation_size")
     total += hidden * (width + classes) if hidden else width * classes
     height, columns = as_size(arguments["patch_size"], "patch_size")

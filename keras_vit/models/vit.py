@@ -1,6 +1,7 @@
 """The Vision Transformer. B batch, H W pixels, h w patch grid, N tokens, D width, K heads."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -9,12 +10,13 @@ from keras import ops
 
 from keras_vit.images import as_size, patch_grid
 from keras_vit.integers import is_integer
+from keras_vit.keras_internals import set_trainable
 from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.recompute import Dropout
 from keras_vit.models import vit_layers
 from keras_vit.models.config import ViTConfig
 from keras_vit.models.image_model import ImageModel, linear_head
-from keras_vit.named_weights import copy_weights
+from keras_vit.named_weights import copy_weights, in_part, named_layers
 
 HEADS = ("head", "head_distillation", "pre_logits")
 
@@ -255,19 +257,20 @@ class VisionTransformer(ImageModel):
         features = self.pool(tokens)
         return self.head(features) if self.head else features
 
-    def resized(self, image_size, resample: str = "corners"):
+    def resized(self, image_size, resample: str = "corners", *, name: str | None = None):
         """Returns a new model for another image size with the same weights; positions are resampled.
 
         Args:
             image_size: Pixels, one number or (height, width).
             resample: See `resample_grid`.
+            name: By default this model's name and a number, so that both fit into one model.
 
         Raises:
             ValueError: The patches do not fit, or the model has relative positions, which belong to one size.
         """
-        return self.with_patch_size(self.patch_size, as_size(image_size), resample)
+        return self.with_patch_size(self.patch_size, as_size(image_size), resample, name=name)
 
-    def with_patch_size(self, patch_size, image_size=None, resample: str = "corners"):
+    def with_patch_size(self, patch_size, image_size=None, resample: str = "corners", *, name: str | None = None):
         """Returns a new model for patches of another size with the same weights: PI-resize of FlexiViT.
 
         The patch embedding is resampled, see `resample_patch_embedding`, and so are positions if the grid changes.
@@ -279,6 +282,7 @@ class VisionTransformer(ImageModel):
             image_size: Pixels, one number or (height, width); by default the model's. With twice the patch size and
                 twice the image size, the grid of patches and the positions remain.
             resample: How positions are resampled, see `resample_grid`.
+            name: See `resized`.
 
         Raises:
             ValueError: The patches do not fit; the model has relative positions, which belong to one grid; or, for
@@ -296,33 +300,44 @@ class VisionTransformer(ImageModel):
                 "Patches of a ResNet's feature map cannot be resized as those of an image. Expected the patch size "
                 f"{self.patch_size}, or a model without a ResNet. Received: patch_size={patch}"
             )
-        model = self._rebuilt(image_size=size, patch_size=patch)
+        model = self._rebuilt(name, image_size=size, patch_size=patch)
         copy_weights(self, model, (), resample)
         return model
 
-    def freeze_encoder(self, trainable_blocks: int = 0):
-        """Freezes everything before the head, for a linear probe, or before the last blocks; compile it afterwards.
+    def freeze_encoder(self, trainable_blocks: int | None = 0):
+        """Sets which weights are trained, whatever was frozen before: those from the last blocks on, or the head alone.
 
-        Copies and .keras files preserve what is frozen, by this or by `trainable = False`, unless they are loaded by
+        Compile the model afterwards, and freeze other parts, such as the head, afterwards. Copies and .keras files
+        preserve what is frozen, by this or by `trainable = False`, unless they are loaded by
         `keras_vit.load(file, trainable=True)`.
 
         Args:
-            trainable_blocks: Number of last blocks to train, with the normalization, pooling and head after them.
+            trainable_blocks: Number of last blocks to train, with the normalization, pooling and head after them; 0 for
+                a linear probe, the head alone; None to train all, also what is before the first block.
 
         Raises:
             ValueError: The model has fewer blocks.
         """
-        if not is_integer(trainable_blocks, minimum=0) or trainable_blocks > self.config.depth:
+        depth = self.config.depth
+        if trainable_blocks is not None and not (is_integer(trainable_blocks, minimum=0) and trainable_blocks <= depth):
             raise ValueError(
-                f"Expected `trainable_blocks` from 0 to {self.config.depth}, the model's number of blocks. Received: "
-                f"{trainable_blocks!r}"
+                f"Expected `trainable_blocks` from 0 to {depth}, the model's number of blocks, or None to train all. "
+                f"Received: {trainable_blocks!r}"
             )
-        if not trainable_blocks:
-            for layer in self.layers:
-                layer.trainable = layer.name in HEADS
-            return
-        from keras_vit.models.layer_decay import layer_groups  # which imports this module
+        set_trainable(self, True)
+        for path, layer in named_layers(self).items() if trainable_blocks is not None else ():
+            if trainable_blocks:
+                is_frozen = group_of(f"{path}/", depth) <= depth - trainable_blocks
+            else:
+                is_frozen = not in_part(path, HEADS)
+            if is_frozen:
+                layer.trainable = False
 
-        for group in layer_groups(self)[: self.config.depth + 1 - trainable_blocks]:
-            for variable in group:
-                variable.trainable = False
+
+def group_of(name: str, depth: int) -> int:
+    """The number of the `layer_groups` that a weight with this path inside the model belongs to."""
+    block = re.match(r"encoder/block_(\d+)/|positions_(\d+)/", name)
+    if block:
+        return 1 + int(block[1] or block[2])
+    is_last = name.startswith(("encoder/", "pooling/", "pooled_norm/", "pre_logits/", "head"))
+    return depth + 1 if is_last and not name.startswith("encoder/initial_norm/") else 0

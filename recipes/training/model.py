@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import AxialResNet, BiT, VisionTransformer
+from keras_vit.keras_internals import set_trainable
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.load import ImageSizeWarning
 from keras_vit.named_weights import copy_weights
@@ -106,7 +107,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
     else:
         if model.image_size != (data.image_size, data.image_size):
             check_patches(data, model.patch_size)
-            model = model.resized(data.image_size, recipe.resample)
+            model = model.resized(data.image_size, recipe.resample, name=model.name)
         changes |= _training_arguments(recipe.architecture, run)
     skip: tuple[str, ...] = ()
     if not recipe.keep_head or model.num_classes != num_classes:
@@ -114,8 +115,8 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
         changes |= {"class_names": None, **model.head_fields}
     if is_vit:
         changes["projection"] = False  # of a kept head, too: it learns classes
-    adapted = type(model).from_config({**model.get_config(), **changes})
-    adapted.trainable = True  # whatever was frozen
+    adapted = type(model).from_config({**model.get_config(), **changes, "inner_layers": {}, "frozen": ()})
+    set_trainable(adapted, True)
     copy_weights(model, adapted, skip)
     return adapted
 

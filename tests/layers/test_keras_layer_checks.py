@@ -1,5 +1,6 @@
 """Keras's own checks of every public layer: serialization, symbolic and eager shapes, a training step, precision."""
 
+import gc
 import inspect
 
 import keras
@@ -9,6 +10,8 @@ import tensorflow as tf
 from keras.src.testing import TestCase
 
 from keras_vit import layers
+from keras_vit.keras_internals import all_layers
+from keras_vit.layers.composite import Composite
 
 TOKENS, MAP, IMAGES = (2, 5, 12), (2, 4, 4, 32), (2, 8, 12, 3)
 SIZE = {"num_heads": 3, "mlp_dim": 24}
@@ -80,9 +83,37 @@ def test_a_copy_computes_the_same_and_every_weight_has_a_gradient(kind, argument
     with tf.GradientTape() as tape:
         output = layer(x)
         loss = tf.reduce_sum(tf.cast(output, "float32") ** 2)
+    assert isinstance(layer, Composite) == (len(all_layers(layer)) > 1)
     assert output.shape == layer.compute_output_shape(shape) == expected and output.dtype == "bfloat16"
     for weight, gradient in zip(layer.trainable_weights, tape.gradient(loss, layer.trainable_weights)):
         assert weight.dtype == "float32" and gradient is not None and np.isfinite(gradient).all(), weight.path
     copy.build(shape)
     copy.set_weights(layer.get_weights())
     np.testing.assert_array_equal(tf.cast(copy(x), "float32"), tf.cast(output, "float32"))
+
+
+@pytest.mark.parametrize("kind,arguments,shape,expected", [row for row in ROWS if issubclass(row[0], Composite)])
+def test_what_is_done_to_the_layers_inside_is_in_the_configuration(kind, arguments, shape, expected, monkeypatch):
+    """Each layer inside has the configuration that Keras gives it, which plain layers are saved with."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # Keras calls it for each quantized layer
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    layer = kind(**arguments, dtype="mixed_bfloat16")
+    layer(x)
+    leaves = [inner for inner in all_layers(layer) if len(all_layers(inner)) == 1 and inner.weights]
+    for inner in leaves:
+        if type(inner) is keras.layers.Dense:
+            inner.quantize(config=keras.quantizers.Int8QuantizationConfig(activation_quantizer=None))
+    lora = next(inner for inner in leaves if hasattr(inner, "enable_lora"))
+    lora.enable_lora(2, lora_alpha=3)
+    lora.lora_kernel_b.assign(np.full(lora.lora_kernel_b.shape, 0.1))
+    leaves[-1].trainable = False
+    leaves[-1].dtype_policy = "bfloat16" if leaves[-1].quantization_mode is None else "int8_from_bfloat16"
+    unbuilt = kind.from_config(layer.get_config())
+    copy = kind.from_config(unbuilt.get_config())
+    copy.build(shape)
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(*(tf.cast(each(x), "float32") for each in (copy, layer)))
+    theirs = [inner for inner in all_layers(copy) if len(all_layers(inner)) == 1 and inner.weights]
+    assert [inner.get_config() for inner in theirs] == [inner.get_config() for inner in leaves]
+    assert [weight.trainable for weight in copy.weights] == [weight.trainable for weight in layer.weights]
+    assert copy.get_config() == layer.get_config()

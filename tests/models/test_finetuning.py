@@ -38,6 +38,29 @@ def saved(model, folder):
     return keras_vit.load(folder / "model.keras")
 
 
+@pytest.mark.parametrize("schedule", [(0, 1), (0, None), (1, None, 0), ("all", 1), ("parts", 1), ("parts", None)])
+def test_freezing_sets_a_state(trained_toy, images, schedule):
+    """The names of what is trained are those of a new model, and a step changes no others."""
+
+    def freeze(model, step):
+        if step == "all":
+            model.trainable = False
+        elif step == "parts":
+            freeze_two_parts(model)
+        else:
+            model.freeze_encoder(step)
+
+    model = trained_toy(position_placement="every_layer")
+    for step in schedule:
+        freeze(model, step)
+    last = ("encoder/block_1/", "encoder/norm/", "positions_1/")
+    starts = {0: ("head/",), 1: ("head/", *last), None: ("",)}[schedule[-1]]
+    expected = {weight.path.split("/", 1)[1] for weight in model.weights}
+    expected = {name for name in expected if name.startswith(starts)}
+    assert trained_names(model) == expected
+    assert changed_by_fit(model, images) == expected
+
+
 def freeze_all_but_the_last_block(model):
     model.freeze_encoder(1)
     names = sorted(trained_names(model))
@@ -59,6 +82,7 @@ def test_what_is_frozen_belongs_to_a_model(trained_toy, tmp_path, freeze):
     copies = (keras.models.clone_model(model), copy.deepcopy(model), saved(model, tmp_path))
     for made in (*copies, model.with_head(3), model.resized(24), model.with_patch_size(8)):
         assert trained_names(made) == expected
+    assert len(keras.models.clone_model(model.as_functional()).trainable_weights) == len(expected)
     assert len(keras_vit.load(tmp_path / "model.keras", trainable=True).trainable_weights) == len(model.weights)
 
 
@@ -82,31 +106,36 @@ def test_a_frozen_model_inside_another_stays_frozen(toy, images, tmp_path):
     assert trained_names(frozen.with_head(3)) == trained_names(bit.with_head(2)) == {"head/kernel", "head/bias"}
 
 
-def test_other_formats_say_how_lora_is_merged(toy, tmp_path):
-    model = toy(depth=1, gelu="erf")
-    model.encoder.blocks[0].mlp.out.enable_lora(2)
-    with pytest.raises(ValueError, match=r"LoRA.*\.keras"):
-        keras_vit.weights.save(model, tmp_path / "transformers")
+def test_other_formats_merge_lora(trained_toy, images, tmp_path):
+    model = trained_toy(depth=1, gelu="erf")
+    layer = model.encoder.blocks[0].mlp.out
+    layer.enable_lora(2, lora_alpha=3)
+    layer.lora_kernel_b.assign(np.ones(layer.lora_kernel_b.shape))
+    keras_vit.weights.save(model, tmp_path / "transformers")
+    merged = keras_vit.load(tmp_path / "transformers")
+    assert merged.count_params() == trained_toy(depth=1).count_params()
+    np.testing.assert_allclose(merged(images), model(images), atol=1e-5)
 
 
 @pytest.mark.slow
 def test_low_rank_adaptation_with_lora_of_keras(trained_toy, images, tmp_path):
     model = trained_toy(register_tokens=1, layer_scale=0.1)
-    expected, count = np.asarray(model(images)), model.count_params()
+    expected = np.asarray(model(images))
     for weight in model.weights:
         weight.trainable = False
     for block in model.encoder.blocks:
         for layer in (block.attention.qkv, block.attention.out, block.mlp.hidden, block.mlp.out):
-            layer.enable_lora(2)
+            layer.enable_lora(2, lora_alpha=3)
     assert [weight.name for weight in model.trainable_weights] == ["lora_kernel_a", "lora_kernel_b"] * 4 * 2
     np.testing.assert_allclose(model(images), expected, atol=1e-6)
     changed = changed_by_fit(model, images, epochs=3)
-    assert changed == {weight.path.split("/", 1)[1] for weight in model.trainable_weights}
+    assert changed == trained_names(model)
     adapted = np.asarray(model(images))
     assert np.abs(adapted - expected).max() > 0.01
-    model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match="LoRA"):
-        model.with_head(7)
-    merged = keras.saving.load_model(tmp_path / "model.keras", compile=False)
-    assert merged.with_head(7).num_classes == 7 and merged.count_params() == count
-    np.testing.assert_allclose(merged(images), adapted, atol=1e-5)
+    headed = model.with_head(7)
+    np.testing.assert_array_equal(headed.encode(headed.embed(images)), model.encode(model.embed(images)))
+    again = saved(model, tmp_path)
+    assert trained_names(again) == changed
+    np.testing.assert_array_equal(again(images), adapted)
+    model.freeze_encoder(None)
+    assert len(model.weights) - len(model.trainable_weights) == 4 * 2  # the kernels under LoRA

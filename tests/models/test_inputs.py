@@ -1,5 +1,8 @@
 """Inputs that no model accepts, outputs of symbolic images, other heads, and quantized models."""
 
+import gc
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ import tensorflow as tf
 from randomize import randomize
 
 import keras_vit
-from keras_vit.keras_internals import all_layers
+from keras_vit.keras_internals import all_layers, is_quantized
 from keras_vit.layers import ExtractPatches
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 16, 16, 3)).astype("float32")
@@ -152,39 +155,64 @@ def test_int8_eagerly_and_under_xla(trained_toy, images):
     np.testing.assert_allclose(tf.function(model, jit_compile=True)(images), eager, atol=0.01 * np.abs(eager).max())
 
 
+CONFIGS = keras.quantizers
+BLOCKS = {"block_size": 8} if "block_size" in inspect.signature(CONFIGS.Int4QuantizationConfig).parameters else {}
+QUANTIZATIONS = {
+    "weight_only": CONFIGS.Int8QuantizationConfig(activation_quantizer=None),
+    "blocks": CONFIGS.Int4QuantizationConfig(**BLOCKS),
+    "float8": CONFIGS.Float8QuantizationConfig(),
+}
+
+
 @QUANTIZED
-@pytest.mark.parametrize(
-    "mode", ["int8", *(pytest.param(mode, marks=pytest.mark.extended) for mode in ("int4", "float8"))]
-)
-def test_quantized_models_are_saved(trained_toy, images, tmp_path, mode):
-    model, path = trained_toy(depth=2), tmp_path / "model.keras"
-    model.save(path)
-    model.quantize(mode, filters=lambda layer: "block_0" not in (layer.path or ""))
+@pytest.mark.parametrize("name", ["weight_only", "blocks", pytest.param("float8", marks=pytest.mark.extended)])
+def test_quantized_models_are_saved_and_copied(trained_toy, images, tmp_path, monkeypatch, name):
+    """Also inside others. A plain layer with the same weights has the same numbers."""
+    monkeypatch.setattr(gc, "collect", lambda: 0)  # Keras calls it for each quantized layer
+    config, path, size = QUANTIZATIONS[name], tmp_path / "model.keras", keras.Input((16, 16, 3))
+    model = trained_toy(depth=1, pooling="map", multi_label=True)
+    plain = keras.Sequential([keras.Input((model.config.width,)), keras.layers.Dense(model.num_classes)])
+    plain.set_weights(model.head.get_weights())
+    for each in (model, plain):
+        each.quantize(config=config, filters=None if each is plain else lambda layer: layer.name != "key")
     expected = np.asarray(model(images))
-    model.save(path)
-    wrapped = keras.Sequential([keras.Input((16, 16, 3)), model])
-    wrapped.save(tmp_path / "wrapped.keras")
-    loaded = [keras_vit.load(path), keras.models.load_model(tmp_path / "wrapped.keras").layers[-1]]
-    for again in loaded:
-        policies = [[layer.dtype_policy.name for layer in all_layers(x)] for x in (model, again)]
-        assert policies[0] == policies[1] and f"{mode}" in " ".join(policies[0])
-        np.testing.assert_array_equal(again(images), expected)
-    again = keras.models.clone_model(model)
-    again.set_weights(model.get_weights())
-    np.testing.assert_array_equal(again(images), expected)
-    for build in (lambda: model.with_head(2), lambda: model.resized(32)):
-        with pytest.raises(ValueError, match="before quantize"):
-            build()
+    np.testing.assert_allclose(plain(model.features(images)), expected, rtol=1e-5)
+    nested = keras.Sequential([size, keras.Model(size, model(size))])
+    for around in (model, model.as_functional(), nested):
+        around.save(path)
+        for again in (keras.saving.load_model(path), *([keras_vit.load(path)] if around is model else [])):
+            np.testing.assert_array_equal(again(images), expected)
+            assert again.count_params() == model.count_params()
+    wider = model.resized(24)
+    assert wider.image_size == (24, 24) and wider.encoder.get_config() == model.encoder.get_config()
+    headed = model.with_head(3)
+    together = keras.Model(size, keras.layers.Average()([model(size), model.with_head(5)(size)]))  # of two names
+    np.testing.assert_allclose(together(images), expected / 2, rtol=1e-6)
+    np.testing.assert_array_equal(headed.features(images), model.features(images))
+    assert headed.head.quantization_mode is None and len(headed.head.trainable_weights) == 2
 
 
 @QUANTIZED
-def test_save_keeps_the_old_file_of_a_model_that_cannot_be_restored(trained_toy, tmp_path):
-    model, path = trained_toy(depth=1), tmp_path / "model.keras"
-    path.write_bytes(b"old")
-    model.head._dtype_policy = keras.dtype_policies.get("gptq/4/128_from_float32")
-    with pytest.raises(ValueError, match="Received: .*gptq"):
-        model.save(path)
-    assert path.read_bytes() == b"old"
+def test_older_files_name_the_policies_of_quantized_layers_alone(trained_toy, images, monkeypatch):
+    monkeypatch.setattr(gc, "collect", lambda: 0)
+    model = trained_toy(depth=1)
+    config, layer = model.get_config(), model.encoder.blocks[0].mlp.out
+    model.head.quantize("int8")
+    layer.quantize(config=QUANTIZATIONS["blocks"])
+    policies = {"head": "int8_from_float32", "encoder/block_0/mlp/out": layer.dtype_policy.name}
+    again = keras_vit.VisionTransformer.from_config({**config, "quantized": policies})
+    again.set_weights(model.get_weights())
+    np.testing.assert_array_equal(again(images), model(images))
+
+
+@pytest.mark.parametrize(
+    "arguments", [("gptq",), ("awq", None), (None, CONFIGS.GPTQConfig(dataset=[], tokenizer=None))]
+)
+def test_calibration_with_text_is_refused_before_a_layer_changes(toy, arguments):
+    model = toy(depth=1)
+    with pytest.raises(ValueError, match="write_tflite.*int8"):
+        model.quantize(*arguments)
+    assert not any(map(is_quantized, all_layers(model)))
 
 
 @pytest.mark.parametrize("kind", [keras.Model, keras_vit.VisionTransformer])

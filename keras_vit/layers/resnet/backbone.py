@@ -8,6 +8,7 @@ from functools import partial
 import keras
 from keras import ops
 
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.resnet.bottleneck import (
     EXPANSION,
     GROUPS,
@@ -31,7 +32,7 @@ POOL_PADDINGS = {"zeros": "constant", "edge": "symmetric"}
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResNetRoot(keras.layers.Layer):
+class ResNetRoot(Composite):
     """A 7 x 7 convolution with stride 2, in form v1 with normalization and ReLU, then 3 x 3 max pooling with stride 2.
 
     Input: (B, H, W, C) float, in [-1, 1] for published weights. Output: (B, h, w, filters), a quarter of the rows and
@@ -76,7 +77,7 @@ class ResNetRoot(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResNetStage(keras.layers.Layer):
+class ResNetStage(Composite):
     """A sequence of units, the first with the stride: `Bottleneck` in form v1, `PreActivationBottleneck` in "paper".
 
     Input: (B, H, W, C). Output: (B, h, w, 4 filters).
@@ -112,7 +113,7 @@ class ResNetStage(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class ResNetBackbone(keras.layers.Layer):
+class ResNetBackbone(Composite):
     """Root and stages of a ResNet with standardized convolutions and group normalization.
 
     In a hybrid (section 3.1 of the paper; google-research/vision_transformer, models_vit.py) its feature map replaces
@@ -226,7 +227,7 @@ class PreActivationUnit(ResNetUnit):
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
-class SmallImageResNet(keras.layers.Layer):
+class SmallImageResNet(Composite):
     """A 3 x 3 convolution at full resolution, stages of `PreActivationUnit`, each of which halves the map, gn and ReLU.
 
     `ResNetBackbone` would divide 32 x 32 pixels by 4 before its first unit. Here, as in ResNets for CIFAR, its root has

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_vit.integers import is_integer, python_integers
+from keras_vit.layers.composite import Composite
 from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
 
 GROUPS = 32
@@ -64,7 +65,7 @@ def shrunk(size, stride):
     return None if size is None else -(-size // stride)
 
 
-class ResNetUnit(keras.layers.Layer):
+class ResNetUnit(Composite):
     """What the units of all ResNets share: (B, H, W, C) -> (B, h, w, `expansion` F), H and W divided by the stride.
 
     Args:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from keras_vit.name_list import first_names
-from keras_vit.named_weights import named_weights
+from keras_vit.named_weights import merged_weights
 from keras_vit.variants import ROOT_STRIDE
 from keras_vit.weights.files import Tensors
 from keras_vit.weights.naming import Naming
@@ -171,7 +171,7 @@ def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda na
 
     arrays: dict[str, np.ndarray] = {}
     unnamed = []
-    for name, variable in named_weights(model).items():
+    for name, variable in merged_weights(model).items():
         targets = naming.source_arrays(name, variable.shape, getattr(model.config, "num_heads", None))
         if not targets[0].is_known:
             unnamed.append(name)
@@ -179,8 +179,7 @@ def named_arrays(model, naming: Naming, rename: Callable[[str], str] = lambda na
         values = naming.to_source(ops.convert_to_numpy(variable).astype(array_dtype(model)), targets)
         arrays |= {rename(target.name): value for target, value in zip(targets, values)}
     if unnamed:
-        fix = " Merge those of LoRA: save the model as .keras and load it again." if "lora" in str(unnamed) else ""
-        raise ValueError(f"The format cannot store {first_names(unnamed)}.{fix}")
+        raise ValueError(f"The format cannot store {first_names(unnamed)}.")
     return arrays
 
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -147,8 +148,9 @@ def test_bit():
 
 def test_frozen_models_are_trained():
     model = build_model(TOY, DATA, Run(), num_classes=3)
-    model.trainable = False
-    assert len(adapt_model(model, recipe(), 2).trainable_variables) == len(model.weights)
+    for freeze in (model.freeze_encoder, partial(model.freeze_encoder, 1), partial(setattr, model, "trainable", False)):
+        freeze()
+        assert len(adapt_model(model, recipe(), 2).trainable_variables) == len(model.weights)
 
 
 def test_blocks_that_there_are_not_and_the_head_of_a_bit(toy):
