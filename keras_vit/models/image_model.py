@@ -13,8 +13,9 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from keras_vit.classification import check_takes_logits, classify
+from keras_vit.classification import classify
 from keras_vit.keras_internals import all_layers, inside_lambda, is_quantized, of_size, release_gradients
+from keras_vit.models.output_checks import check_loss_and_metrics
 from keras_vit.models.pixel_checks import ChecksPixels, is_ours
 from keras_vit.named_weights import copy_weights, freeze, frozen_parts, in_part
 from keras_vit.other_words import with_other_words
@@ -72,8 +73,8 @@ class ImageModel(ChecksPixels):
     with `num_classes=0` the `features`.
 
     A class of ours creates its layers and `head`, then calls `_create_weights`, and defines `features` and
-    `_build_layers`, which sets `feature_width`. A user's subclass is a subclass of `keras.Model` like any other: layers
-    that its `__init__` adds are built at the end of it, by a trace of `call`, which also tells the shape of its outputs.
+    `_build_layers`, which sets `feature_width`. Layers that the `__init__` of a user's subclass adds are built at the
+    end of it by a trace of `call`, which also tells the shape of the outputs.
 
     Args:
         config: A dataclass with `image_size`, `num_classes`, `preprocessing`, `class_names` and `multi_label`, whose
@@ -135,7 +136,7 @@ class ImageModel(ChecksPixels):
     def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's; raises a ValueError for a loss or metric that takes the outputs, logits, for probabilities."""
         if self.num_classes and is_ours(self):  # a subclass may return probabilities
-            check_takes_logits(loss, [metrics, weighted_metrics], self.num_classes)
+            check_loss_and_metrics(self, loss, [metrics, weighted_metrics])
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
     def compile_from_config(self, config):

@@ -9,7 +9,6 @@ import numpy as np
 from keras_vit.pixel_range import UNSCALED, expected_range, scaled_range
 
 
-
 def is_ours(model) -> bool:
     """Whether a model is of a class of this package, not of a user's subclass, whose inputs and outputs may differ."""
     return type(model).__module__.startswith("keras_vit.")
@@ -67,7 +66,10 @@ class ChecksPixels(keras.Model):
             return _checked_dataset(x, limit)
         first = x[0] if isinstance(x, (list, tuple, keras.utils.PyDataset)) and len(x) else x
         first = first[0] if isinstance(first, tuple) else first  # images of a batch of a `PyDataset`
-        if getattr(first, "shape", None) and _is_float(first) and np.max(np.asarray(first[:1], "float32"), initial=0) > limit:
+        if len(getattr(first, "shape", ())) != 4:
+            return x  # the model says what is wrong
+        self._check_images(first)  # graphs of TensorFlow know no shape once they saw several
+        if np.max(np.asarray(first[:1], "float32"), initial=0) > limit:
             raise ValueError(self._unscaled_text())
         return x
 
@@ -85,10 +87,6 @@ class ChecksPixels(keras.Model):
             if isinstance(error, ValueError) or RECEIVED not in str(error):
                 raise
             raise ValueError(self._unscaled_text()) from None
-
-
-def _is_float(images) -> bool:
-    return keras.backend.is_float_dtype(keras.backend.standardize_dtype(images.dtype))
 
 
 def _checked_dataset(dataset, limit):
