@@ -129,7 +129,8 @@ def apply_units(layer, tokens, units: slice):
     """layer(tokens)[..., units], of which only these units are computed: (B, N, D) -> (B, N, E)."""
     if is_quantized(layer):
         return layer(tokens)[..., units]
-    return _product(tokens, layer.kernel[:, units], layer.bias[units])
+    # Cast before they are sliced: OpenVINO's slice of a variable in float16 is wrong.
+    return _product(tokens, *(ops.cast(weight, tokens.dtype)[..., units] for weight in (layer.kernel, layer.bias)))
 
 
 def _product(tokens, kernel, bias):
