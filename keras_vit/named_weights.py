@@ -22,7 +22,7 @@ def named_weights(model) -> dict:
     names of these layers may differ in a copy.
     """
     backbone = model.backbone.weights if getattr(model, "any_backbone", False) else ()
-    added = [variable for layer in getattr(model, "added_layers", ()) for variable in layer.weights]
+    added = [variable for layer in getattr(model, "_added_layers", ()) for variable in layer.weights]
     others = {"backbone": backbone, "added": added}
     numbers = {id(weight): f"{part}/{i}" for part, weights in others.items() for i, weight in enumerate(weights)}
     names = [numbers.get(id(variable), variable.path.removeprefix(f"{model.path}/")) for variable in model.weights]

@@ -111,7 +111,7 @@ class ImageModel(ChecksPixels):
         self._num_own_layers = len(self.layers)
 
     @property
-    def added_layers(self) -> list:
+    def _added_layers(self) -> list:
         """The layers of a subclass, in their order."""
         return self.layers[self._num_own_layers :]
 
@@ -123,7 +123,7 @@ class ImageModel(ChecksPixels):
             with contextlib.suppress(Exception):  # of a `call` with other inputs, whose first call builds the layers
                 self._traced(keras.tree.map_shape_structure(keras.KerasTensor, input_shape))
                 self._takes_input_shape = True
-            for layer, config in zip(self.added_layers, self._added):  # those that only a `train_step` calls
+            for layer, config in zip(self._added_layers, self._added):  # those that only a `train_step` calls
                 if config and not layer.built:
                     layer.build_from_config(config)
         if self._frozen_at_first:
@@ -351,8 +351,8 @@ class ImageModel(ChecksPixels):
         Raises a ValueError for GPTQ and AWQ, which Keras can only restore with the images of their calibration.
         """
         config = {**super().get_config(), **asdict(self.config)}
-        if self.added_layers:
-            config["added"] = [layer.get_build_config() for layer in self.added_layers]
+        if self._added_layers:
+            config["added"] = [layer.get_build_config() for layer in self._added_layers]
         quantized = {layer.path: layer.dtype_policy.name for layer in all_layers(self) if is_quantized(layer)}
         if any(policy.startswith(("gptq", "awq")) for policy in quantized.values()):
             raise ValueError(

@@ -69,7 +69,9 @@ class ChecksPixels(keras.Model):
         if len(getattr(first, "shape", ())) != 4:
             return x  # the model says what is wrong
         self._check_images(first)  # graphs of TensorFlow know no shape once they saw several
-        if np.max(np.asarray(first[:1], "float32"), initial=0) > limit:
+        if not len(first):
+            raise ValueError(f"Expected at least one image. Received: the shape {tuple(first.shape)}.")
+        if np.max(np.asarray(first[:1], "float32")) > limit:
             raise ValueError(self._unscaled_text())
         return x
 
