@@ -181,7 +181,7 @@ def _fix(metric, item, activation, num_classes) -> str:
         except Exception:  # it has no such argument
             continue
         if _takes_probabilities(candidate, num_classes) is False:
-            shown = {"name": item} if isinstance(item, str) else {}
-            shown = ", ".join(f"{name}={value!r}" for name, value in (shown | arguments).items())
-            return f"the metric keras.metrics.{kind.__name__}({shown})"
+            shown = {"name": item, **arguments} if isinstance(item, str) else arguments
+            text = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+            return f"the metric keras.metrics.{kind.__name__}({text})"
     return f"a subclass of keras.metrics.{kind.__name__} whose `update_state` passes on keras.ops.{activation}(y_pred)"
