@@ -13,7 +13,7 @@ from keras_vit.atomic_write import new_files
 from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
-from keras_vit.export.onnx_graph import TF2ONNX_OPSET, fuse, name_tensors, separate_padding
+from keras_vit.export.onnx_graph import TF2ONNX_OPSET, fuse, name_tensors
 from keras_vit.images import normalize
 from keras_vit.keras_internals import all_layers, is_quantized
 from keras_vit.outer_model import OuterModel, image_model
@@ -71,7 +71,6 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
         activation = output_activation(model)
         output = output if activation else OUTPUTS[CLASSIFY]
         name_tensors(proto.graph, output)
-        separate_padding(proto.graph, onnx)
         if converter:
             half = converter.OnnxModel(proto)
             half.convert_float_to_float16(

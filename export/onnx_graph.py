@@ -1,4 +1,4 @@
-"""Rewrites the graph of an ONNX file: single operators for layer normalization, GELU and dense layers; names; padding.
+"""Rewrites the graph of an ONNX file: single operators for layer normalization, GELU and dense layers; names.
 
 tf2onnx writes each of them as up to ten operations, which no runtime fuses in that form. x is the input of a pattern.
 """
@@ -135,22 +135,3 @@ def name_tensors(graph, output):
     end.name = output
     for value in (*graph.input, end):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
-
-
-def separate_padding(graph, onnx):
-    """Inserts a no-op between the zero padding of BiT's root block and its max pooling.
-
-    onnxruntime up to 1.31 fuses Pad into MaxPool as if it padded with -inf (onnxruntime, issue 24737). A maximum with
-    the lowest float32 prevents that and changes no value.
-    """
-    padded = {node.output[0] for node in graph.node if node.op_type == "Pad"}
-    pools = [node for node in graph.node if node.op_type == "MaxPool" and node.input[0] in padded]
-    if not pools:
-        return
-    lowest = onnx.numpy_helper.from_array(np.finfo("float32").min, "lowest_float32")
-    graph.initializer.append(lowest)
-    for pool in pools:
-        separated = f"{pool.input[0]}/separated"
-        node = onnx.helper.make_node("Max", [pool.input[0], lowest.name], [separated], name=separated)
-        graph.node.insert(list(graph.node).index(pool), node)
-        pool.input[0] = separated

@@ -1,9 +1,5 @@
 """From images to the names of what is on them."""
 
-import inspect
-
-import keras
-import numpy as np
 from keras import ops
 
 from keras_vit.class_names import NUM_CLASSES, SIGMOID_CLASSES, imagenet_class_names, top_classes
@@ -90,67 +86,3 @@ def known_names(model) -> tuple[str, ...] | None:
 def output_names(model) -> tuple[str, ...]:
     """The name of each output, see `classify`."""
     return known_names(model) or tuple(f"class {i}" for i in range(model.num_classes))
-
-
-def check_takes_logits(losses, metrics, num_classes: int):
-    """Raises a ValueError for a loss or a metric of Keras that takes a model's logits for probabilities.
-
-    Such a loss clips logits to [0, 1]: a new head, which starts at zeros, would have no gradient and never learn.
-
-    Args:
-        losses, metrics: As `compile` takes them: names, functions, instances, lists and dictionaries of them.
-        num_classes: Number of logits.
-    """
-    for item in keras.tree.flatten(losses):
-        if _clips_negative_logits(item, num_classes):
-            raise ValueError(
-                "The model's outputs are logits. Expected a loss of logits: keras.losses.SparseCategoricalCrossentropy("
-                "from_logits=True) for numbers of classes, CategoricalCrossentropy or BinaryCrossentropy(from_logits="
-                f"True) for vectors. Received: {item}, which takes probabilities."
-            )
-    for item in keras.tree.flatten(metrics):
-        if fix := _fix_of_metric(item):
-            raise ValueError(f"The model's outputs are logits. Expected the metric {fix}. Received: {item}")
-
-
-def _clips_negative_logits(loss, num_classes: int) -> bool:
-    """Whether a loss depends on the logit of the true class, but not while it is negative."""
-    if loss is None:
-        return False
-    logits = np.zeros((3, 1, num_classes), "float32")
-    logits[..., -1] = 8.0  # a positive sum: some losses divide by it
-    logits[:, 0, 0] = -1.0, -2.0, 0.5  # of the true class; the last is as good as a probability
-    for labels in (np.eye(1, num_classes, dtype="float32"), np.zeros(1, "int32")):
-        try:
-            function = keras.losses.get(loss)
-            results = [float(ops.sum(function(labels, ops.convert_to_tensor(row)))) for row in logits]
-        except Exception:  # of other labels than these; Keras reports unknown names
-            continue
-        return results[0] == results[1] != results[2]
-    return False
-
-
-def _fix_of_metric(item) -> str | None:
-    """What to use instead of a metric that expects probabilities; None for others."""
-    if isinstance(item, str):
-        try:
-            item = keras.metrics.get(item)
-        except ValueError:  # "accuracy" and "crossentropy", which Keras replaces, or an unknown name, which it reports
-            return None
-    if inspect.isfunction(item):
-        parameter = inspect.signature(item).parameters.get("from_logits")
-        from_logits = parameter is None or parameter.default
-        title = "".join(word.title() for word in item.__name__.split("_"))
-    else:
-        from_logits = not hasattr(item, "get_config") or item.get_config().get("from_logits", True)
-        title = type(item).__name__
-    if not from_logits:
-        return f"keras.metrics.{title}(from_logits=True)"
-    if title in ("KlDivergence", "KLDivergence"):  # which has no `from_logits`
-        return "keras.metrics.CategoricalCrossentropy(from_logits=True)"
-    if isinstance(item, keras.metrics.BinaryAccuracy) and item.get_config()["threshold"] > 0:
-        return "keras.metrics.BinaryAccuracy(threshold=0)"
-    has_thresholds = isinstance(item, (keras.metrics.Precision, keras.metrics.Recall)) and item.top_k is None
-    if has_thresholds and max(item.thresholds) > 0:
-        return f"of probabilities, keras.ops.sigmoid or softmax of the outputs, or keras.metrics.{title}(top_k=1)"
-    return None

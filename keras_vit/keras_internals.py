@@ -25,12 +25,6 @@ def lowering_for_tpu() -> Iterator[None]:
         _lowering_for_tpu.reset(token)
 
 
-def check_backend_trains():
-    """Raises a ValueError on a backend where models have outputs but no gradients."""
-    if (backend := keras.backend.backend()) not in ("tensorflow", "jax"):
-        raise ValueError(f"Training requires KERAS_BACKEND=tensorflow or jax. {backend} computes outputs only.")
-
-
 def compiled_by_xla() -> bool:
     """Whether to compute in the forms that XLA compiles best.
 

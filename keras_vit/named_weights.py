@@ -18,10 +18,13 @@ PARTS = (
 def named_weights(model) -> dict:
     """The model's variables by their path inside it, such as "encoder/block_0/mlp/hidden/kernel".
 
-    Those of an `ImageClassifier`'s backbone have numbers, "backbone/0": names of its layers may differ in a copy.
+    Those of an `ImageClassifier`'s backbone and of the layers of a subclass have numbers, "backbone/0" and "added/0":
+    names of these layers may differ in a copy.
     """
-    others = model.backbone.weights if getattr(model, "any_backbone", False) else ()
-    numbers = {id(variable): f"backbone/{i}" for i, variable in enumerate(others)}
+    backbone = model.backbone.weights if getattr(model, "any_backbone", False) else ()
+    added = [variable for layer in getattr(model, "_added_layers", ()) for variable in layer.weights]
+    others = {"backbone": backbone, "added": added}
+    numbers = {id(weight): f"{part}/{i}" for part, weights in others.items() for i, weight in enumerate(weights)}
     names = [numbers.get(id(variable), variable.path.removeprefix(f"{model.path}/")) for variable in model.weights]
     return dict(zip(names, model.weights))
 

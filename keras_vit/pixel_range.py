@@ -101,7 +101,7 @@ def _unscaled_values(image):
         return None
     try:
         array = np.asarray(image)
-    except (NotImplementedError, TypeError, ValueError):  # raised by TensorFlow, JAX and Keras for symbolic tensors
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):  # of TensorFlow, OpenVINO, JAX and Keras
         return None
     if array.dtype == object:
         return None

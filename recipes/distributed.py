@@ -16,7 +16,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.keras_internals import check_backend_trains
 from keras_vit.recipes.data import ImageDataset, count_examples, evaluation_batches
 from keras_vit.recipes.data.pipeline import ONE_HOST
 from keras_vit.recipes.recipe import Data, Run
@@ -185,10 +184,11 @@ def choose_strategy(name: str, join_seconds: int = JOIN_SECONDS) -> Strategy:
 
     Raises:
         ValueError: Its hardware is missing or does not respond, a process is missing, or its port is in use; or Keras's
-            backend has no gradients.
+            backend is neither TensorFlow nor JAX.
     """
-    check_backend_trains()
-    if keras.backend.backend() == "jax":
+    if (backend := keras.backend.backend()) not in ("tensorflow", "jax"):
+        raise ValueError(f"Recipes require KERAS_BACKEND=tensorflow or jax. Received: {backend}")
+    if backend == "jax":
         return choose_devices(name, join_seconds)
     if name == "auto":
         name = _detect()

@@ -1,7 +1,5 @@
 """`classify`: names and probabilities equal those computed by hand from the logits."""
 
-from functools import partial
-
 import keras
 import numpy as np
 import pytest
@@ -108,54 +106,6 @@ def test_invalid_arguments_and_models(toy, model):
     for options in ({"num_classes": 0}, {"pooling": "none"}):
         with pytest.raises(ValueError, match="no head for whole images"):
             toy(**options).classify(BLACK)
-
-
-@pytest.mark.parametrize(
-    "loss,metric",
-    [
-        ("sparse_categorical_crossentropy", None),
-        (keras.losses.categorical_crossentropy, None),
-        (keras.losses.BinaryCrossentropy(), None),
-        ("kl_divergence", None),
-        (keras.losses.KLDivergence(), None),
-        (partial(keras.losses.sparse_categorical_crossentropy), None),  # without a configuration, as of other libraries
-        (lambda y, p: keras.losses.sparse_categorical_crossentropy(y, p), None),
-        ([lambda y, p: keras.losses.categorical_crossentropy(y, p)], None),
-        (None, keras.metrics.KLDivergence()),
-        (None, "auc"),
-        (None, keras.metrics.AUC()),
-        (None, keras.metrics.Precision()),
-        (None, keras.metrics.BinaryAccuracy()),
-        (None, keras.metrics.CategoricalCrossentropy()),
-    ],
-)
-def test_losses_and_metrics_of_probabilities_are_refused(toy, loss, metric):
-    with pytest.raises(ValueError, match="logits"):
-        toy(num_classes=3).compile("adam", loss or "mse", metrics=metric and ["accuracy", metric])
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        "mse",
-        "categorical_hinge",
-        keras.losses.CategoricalFocalCrossentropy(from_logits=True),
-        partial(keras.losses.sparse_categorical_crossentropy, from_logits=True),
-        lambda y, p: keras.losses.categorical_crossentropy(y, keras.ops.softmax(p)),
-        lambda y, p: 0.0 * keras.ops.sum(p),
-        lambda y, p: keras.ops.sum(y["maps"] - p),  # of labels that only the user's data has
-    ],
-)
-def test_losses_of_logits_are_accepted(toy, loss):
-    for num_classes in (1, 3):
-        toy(num_classes=num_classes).compile("adam", loss)
-
-
-def test_losses_and_metrics_of_logits_are_accepted(toy):
-    metrics = ["accuracy", keras.metrics.AUC(from_logits=True), keras.metrics.BinaryAccuracy(threshold=0)]
-    loss = keras.losses.BinaryCrossentropy(from_logits=True)
-    toy(num_classes=3).compile("adam", loss, metrics=metrics, weighted_metrics=[keras.metrics.Recall(top_k=1)])
-    toy(num_classes=0).compile("adam", "categorical_crossentropy")  # features, which another layer may take
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.layers.xla.island import can_compile_island, island, sums_by_product
-from keras_vit.layers.xla.recompute import in_current_name_scope
+from keras_vit.layers.xla.recompute import custom_gradient
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -62,15 +62,14 @@ def layer_norm_for_training(x, gamma, beta, epsilon, dtype):
     """
     precise = keras.backend.result_type(x.dtype, "float32")
 
-    @ops.custom_gradient
+    @custom_gradient
     def norm(x, gamma, beta):
         if can_compile_island() and len(x.shape) > 1 and x.shape[-1] is not None:
             output, center, factor = island(_output)(x, gamma, beta, epsilon, dtype)
-            gradient = partial(island(_gradient_of_output), x, center, factor, gamma)
-            return output, in_current_name_scope(gradient)
+            return output, partial(island(_gradient_of_output), x, center, factor, gamma)
         normalized, _, factor = _normalize(x, epsilon, _mean)
         gradient = partial(_gradient, normalized, factor, gamma, x.dtype, _mean, _total)
-        return ops.cast(normalized * gamma + beta, dtype), in_current_name_scope(gradient)
+        return ops.cast(normalized * gamma + beta, dtype), gradient
 
     return norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
 

@@ -89,7 +89,7 @@ class AxialResNet(ImageModel):
             for unit in range(count)
         ]
         self.head = linear_head(config.num_classes, dtype)
-        self.build(self.input_shape)
+        self._create_weights()
 
     def _build_layers(self, input_shape):
         self.conv_root.build(input_shape)

@@ -65,7 +65,7 @@ class BiT(ImageModel):
         )
         self.norm = group_norm(form, "norm", dtype) if form == "paper" else None
         self.head = linear_head(config.num_classes, dtype)
-        self.build(self.input_shape)
+        self._create_weights()
 
     def _build_layers(self, input_shape):
         self.backbone.build(input_shape)

@@ -92,7 +92,7 @@ class ImageClassifier(ImageModel):
         self.size_fix = None if None in size else ANY_SIZE
         self.backbone = backbone
         self.head = linear_head(config.num_classes, self.dtype_policy)
-        self.build(self.input_shape)
+        self._create_weights()
 
     @classmethod
     def from_model(cls, model, **arguments):

@@ -1,6 +1,9 @@
 """What all models share: checks of their input, preprocessing, classes, a new head, saving. B batch, H W pixels."""
 
+import contextlib
 import difflib
+import functools
+import inspect
 import os
 import warnings
 import weakref
@@ -11,10 +14,11 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from keras_vit.classification import check_takes_logits, classify
-from keras_vit.keras_internals import inside_lambda, numbered_name, of_size, release_gradients
+from keras_vit.classification import classify
+from keras_vit.keras_internals import all_layers, inside_lambda, numbered_name, of_size, release_gradients
 from keras_vit.layers.composite import Composite
-from keras_vit.models.pixel_checks import ChecksPixels
+from keras_vit.models.output_checks import check_loss_and_metrics
+from keras_vit.models.pixel_checks import ChecksPixels, is_ours
 from keras_vit.named_weights import copy_weights, in_part
 from keras_vit.other_words import with_other_words
 from keras_vit.pixel_range import expected_range, scaled
@@ -70,12 +74,15 @@ class ImageModel(Composite, ChecksPixels):
     Input: (B, H, W, 3) float, see `preprocess`. Output: logits (B, num_classes), float32 also under mixed precision;
     with `num_classes=0` the `features`.
 
-    A subclass creates its layers and `head`, and defines `features` and `_build_layers`, which sets `feature_width`.
+    A class of ours creates its layers and `head`, then calls `_create_weights`, and defines `features` and
+    `_build_layers`, which sets `feature_width`. Layers that the `__init__` of a user's subclass adds are built at the
+    end of it by a trace of `call`, which also tells the shape of the outputs.
 
     Args:
         config: A dataclass with `image_size`, `num_classes`, `preprocessing`, `class_names` and `multi_label`, whose
             fields are the keyword arguments of the subclass.
         inner_layers, frozen: See `Composite`.
+        added: The build configurations of the layers of a subclass, which `get_config` records.
     """
 
     # How to handle images of another size, with `{size}` for theirs; None for a model that takes all sizes.
@@ -84,27 +91,53 @@ class ImageModel(Composite, ChecksPixels):
     head_layers: tuple[str, ...] = ("head",)
     head_fields: ClassVar[dict] = {"multi_label": False}
 
-    def __init__(self, config, inner_layers=None, frozen=(), **kwargs):
+    def __init__(self, config, inner_layers=None, frozen=(), added=(), **kwargs):
         _check_keywords(kwargs, config)
         super().__init__(inner_layers=inner_layers, frozen=frozen, **kwargs)
         self.quantize = partial(_quantize, self.quantize)
         weakref.finalize(self, release_gradients).atexit = False
+        self._added, self._takes_input_shape = tuple(added), True
         self.config = config
         self.image_size = config.image_size
         self.num_classes = config.num_classes
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = _built_after(cls.__init__)
+
+    def _create_weights(self):
+        """Builds the layers of a class of ours. The model is built after the `__init__` of a subclass of it."""
+        with keras.name_scope(self.name, caller=self):
+            self._build_layers(self.input_shape)
+        self._num_own_layers = len(self.layers)
+
+    @property
+    def _added_layers(self) -> list:
+        """The layers of a subclass, in their order."""
+        return self.layers[self._num_own_layers :]
+
     def build(self, input_shape):
-        if not self.built:
-            self._build_layers(input_shape)
+        if self.built or _has_weights(self):
+            return
+        self._takes_input_shape = False
+        with contextlib.suppress(Exception):  # of a `call` with other inputs, whose first call builds the layers
+            self._traced(keras.tree.map_shape_structure(keras.KerasTensor, input_shape))
+            self._takes_input_shape = True
+        for layer, config in zip(self._added_layers, self._added):  # those that only a `train_step` calls
+            if config and not layer.built:
+                layer.build_from_config(config)
 
     def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, weighted_metrics=None, **kwargs):
         """As Keras's; raises a ValueError for a loss or metric that takes the outputs, logits, for probabilities."""
-        if self.num_classes and type(self).__module__.startswith("keras_vit."):  # a subclass may return probabilities
-            check_takes_logits(loss, [metrics, weighted_metrics], self.num_classes)
+        if self.num_classes and is_ours(self):  # a subclass may return probabilities
+            check_loss_and_metrics(self, loss, [metrics, weighted_metrics])
         super().compile(optimizer, loss, loss_weights, metrics, weighted_metrics, **kwargs)
 
     def compile_from_config(self, config):
-        """As Keras's, which leaves models with a `compile` of their own uncompiled."""
+        """As Keras's, for which the `compile` of this class is a custom one; one of a subclass is."""
+        if type(self).compile is not ImageModel.compile:
+            return super().compile_from_config(config)
         super().compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
             self.optimizer.build(self.trainable_variables)
@@ -114,14 +147,29 @@ class ImageModel(Composite, ChecksPixels):
         return self.head(features) if self.head else features
 
     def compute_output_shape(self, input_shape):
+        if is_ours(self):
+            return self._output_shape(input_shape)
+        outputs = self._traced(keras.tree.map_shape_structure(keras.KerasTensor, input_shape))
+        return keras.tree.map_structure(lambda output: output.shape, outputs)
+
+    def _output_shape(self, input_shape):
         return (input_shape[0], self.num_classes or self.feature_width)
 
-    def compute_output_spec(self, images, training=None):
+    def _traced(self, *args, **kwargs):
+        """What `call` returns for Keras tensors."""
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def compute_output_spec(self, *args, **kwargs):
+        if type(self).compute_output_shape is not ImageModel.compute_output_shape:
+            return super().compute_output_spec(*args, **kwargs)
+        return self._output_spec(*args, **kwargs) if is_ours(self) else self._traced(*args, **kwargs)
+
+    def _output_spec(self, images, training=None):
         images = _only(images)
         self._check_images(images)
         dtype = self.head.compute_dtype if self.head else self.compute_dtype
         sides = images.shape[1:3] if self.size_fix is None else self.image_size
-        return keras.KerasTensor(self.compute_output_shape((images.shape[0], *sides, self.channels)), dtype)
+        return keras.KerasTensor(self._output_shape((images.shape[0], *sides, self.channels)), dtype)
 
     def _check_images(self, images):
         """Raises a ValueError unless these are a batch of float images (B, H, W, 3) of a size that the model takes."""
@@ -291,12 +339,17 @@ class ImageModel(Composite, ChecksPixels):
 
     def export(self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs):
         """As Keras's; also of a model that was not called yet."""
-        signature = input_signature or [keras.InputSpec(shape=self.input_shape, dtype="float32")]
-        return super().export(filepath, format=format, verbose=verbose, input_signature=signature, **kwargs)
+        shapes = (self.get_build_config() or {}).get("input_shape")
+        if shapes and input_signature is None:
+            input_signature = [keras.tree.map_shape_structure(_input_spec, shapes)]
+        return super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def get_config(self):
         """The arguments of the model, and what `Composite` states of its layers."""
-        return {**super().get_config(), **asdict(self.config)}
+        config = {**super().get_config(), **asdict(self.config)}
+        if self._added_layers:
+            config["added"] = [layer.get_build_config() for layer in self._added_layers]
+        return config
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -316,6 +369,30 @@ def _quantize(quantize, mode=None, config=None, **kwargs):
             "keras_vit.export.write_tflite(model, folder, ['int8'], calibration=images), or `keras-vit export`."
         )
     quantize(mode, config=config, **kwargs)
+
+
+def _built_after(init):
+    """An `__init__` after which a model of its class, not of a subclass, is built."""
+
+    @functools.wraps(init)
+    def run(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        if type(self).__init__ is run:
+            with contextlib.suppress(Exception):  # of a `build` that expects other inputs: Keras calls it again
+                self.build(self.input_shape)
+                self.built = self._takes_input_shape
+
+    run.__signature__ = inspect.signature(init)  # which Keras reads
+    return run
+
+
+def _has_weights(model) -> bool:
+    """Whether all layers inside a model are built."""
+    return all(layer.built for layer in all_layers(model) if layer is not model)
+
+
+def _input_spec(shape):
+    return keras.InputSpec(shape=(None, *shape[1:]), dtype="float32")
 
 
 def _only(images):

@@ -6,8 +6,13 @@ from contextlib import contextmanager
 import keras
 import numpy as np
 
-from keras_vit.keras_internals import check_backend_trains
 from keras_vit.pixel_range import UNSCALED, expected_range, scaled_range
+
+
+def is_ours(model) -> bool:
+    """Whether a model is of a class of this package, not of a user's subclass, whose inputs and outputs may differ."""
+    return type(model).__module__.startswith("keras_vit.")
+
 
 RECEIVED = "Received: larger ones, as in [0, 255]."
 
@@ -20,8 +25,7 @@ class ChecksPixels(keras.Model):
     """
 
     def fit(self, x=None, *args, **kwargs):
-        """As Keras's; raises a ValueError for unscaled pixels, and on torch and NumPy, which compute no gradients."""
-        check_backend_trains()
+        """As Keras's; raises a ValueError for unscaled pixels."""
         with self._pixel_errors():
             validation = kwargs.get("validation_data")
             if validation is not None:
@@ -55,14 +59,19 @@ class ChecksPixels(keras.Model):
 
     def _checked_pixels(self, x):
         """The data, a dataset with a check in its graph. Raises a ValueError for arrays of unscaled pixels."""
-        if not type(self).__module__.startswith("keras_vit."):  # a subclass may scale them itself
+        if not is_ours(self):  # a subclass may scale them itself
             return x
         limit = UNSCALED * max(map(abs, scaled_range(self.preprocessing.mean, self.preprocessing.std)))
         if hasattr(x, "element_spec") and hasattr(x, "map"):
             return _checked_dataset(x, limit)
         first = x[0] if isinstance(x, (list, tuple, keras.utils.PyDataset)) and len(x) else x
         first = first[0] if isinstance(first, tuple) else first  # images of a batch of a `PyDataset`
-        if getattr(first, "shape", None) and _is_float(first) and np.max(np.asarray(first[:1], "float32")) > limit:
+        if len(getattr(first, "shape", ())) != 4:
+            return x  # the model says what is wrong
+        self._check_images(first)  # graphs of TensorFlow know no shape once they saw several
+        if not len(first):
+            raise ValueError(f"Expected at least one image. Received: the shape {tuple(first.shape)}.")
+        if np.max(np.asarray(first[:1], "float32")) > limit:
             raise ValueError(self._unscaled_text())
         return x
 
@@ -80,10 +89,6 @@ class ChecksPixels(keras.Model):
             if isinstance(error, ValueError) or RECEIVED not in str(error):
                 raise
             raise ValueError(self._unscaled_text()) from None
-
-
-def _is_float(images) -> bool:
-    return keras.backend.is_float_dtype(keras.backend.standardize_dtype(images.dtype))
 
 
 def _checked_dataset(dataset, limit):

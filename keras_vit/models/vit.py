@@ -69,7 +69,7 @@ class VisionTransformer(ImageModel):
         self.head_distillation = (
             linear_head(config.num_classes, dtype, "head_distillation") if config.distillation else None
         )
-        self.build(self.input_shape)
+        self._create_weights()
 
     def _token_layers(self):
         """The layers between patch embedding and encoder, in the order of the forward pass."""
@@ -87,7 +87,7 @@ class VisionTransformer(ImageModel):
         if self.head_distillation is not None:
             self.head_distillation.build((input_shape[0], self.config.width))
 
-    def compute_output_shape(self, input_shape):
+    def _output_shape(self, input_shape):
         *_, (last, shape) = self._stages(input_shape)
         return last.compute_output_shape(shape)
 

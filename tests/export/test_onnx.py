@@ -69,11 +69,16 @@ def test_outputs_equal_keras(trained_toy, tmp_path, changes, output):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning")
 @pytest.mark.parametrize("kind", [BiT, pytest.param(AxialResNet, marks=pytest.mark.extended)])
 def test_convolutional_models(tmp_path, kind):
     options = {BiT: {"stages": (1,), "width_factor": 0.5}, AxialResNet: {"stages": (1,)}}[kind]
     model = randomize(kind(image_size=32, num_classes=5, **options))
     check(model, write_onnx(model, tmp_path / "model.onnx"))
+    model.export(str(tmp_path / "keras.onnx"), format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / "keras.onnx")
+    [found] = session.run(None, {session.get_inputs()[0].name: noise(model, 2)})
+    np.testing.assert_allclose(found, model(noise(model, 2)), atol=1e-4)
 
 
 @pytest.mark.slow

@@ -71,6 +71,16 @@ def test_unscaled_pixels_are_refused(model, entry):
     assert type(refused.value) is ValueError
 
 
+def test_arrays_of_other_shapes_are_refused(model):
+    """Also after arrays of several shapes, when TensorFlow's graph knows none."""
+    images = PIXELS / 127.5 - 1
+    for count in (1, 2, 3):
+        model.predict(images[:count], batch_size=3, verbose=0)
+    for array, text in ((images[:0], "at least one image"), (np.moveaxis(images, 3, 1), r"moveaxis\(images, 1, -1\)")):
+        with pytest.raises(ValueError, match=text):
+            model.predict(array, verbose=0)
+
+
 def test_a_model_of_pixels_takes_them(toy):
     assert np.isfinite(compiled(toy(preprocessing="pixels")).test_on_batch(PIXELS, LABELS))
 

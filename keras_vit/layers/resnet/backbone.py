@@ -64,7 +64,9 @@ class ResNetRoot(Composite):
             maps = self.gn_root(self.conv_root(images), relu=True)  # (B, H/2, W/2, filters)
             return ops.max_pool(maps, 3, 2, padding="same", data_format="channels_last")  # (B, h, w, filters)
         maps = self.conv_root(padded(images, 3))  # (B, H/2, W/2, filters)
-        maps = padded(maps, 1, POOL_PADDINGS[self.pool_padding])
+        # Padded by 2, then cropped: onnxruntime up to 1.31 merges padding by zeros with the pooling right after it, as
+        # if it were by -inf (onnxruntime, issue 24737).
+        maps = padded(maps, 2, POOL_PADDINGS[self.pool_padding])[:, 1:-1, 1:-1]
         return ops.max_pool(maps, 3, 2, padding="valid", data_format="channels_last")  # (B, h, w, filters)
 
     def compute_output_shape(self, input_shape):

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_vit.layers.xla.island import can_compile_island, island, sums_by_product
-from keras_vit.layers.xla.recompute import in_current_name_scope
+from keras_vit.layers.xla.recompute import custom_gradient
 
 EPSILON_PLACES = ("deviation", "variance")
 # Lower bound under the square root: a filter of equal weights has variance 0, where the root's gradient is infinite.
@@ -119,15 +119,13 @@ def group_norm_for_training(x, gamma, beta, groups, epsilon, relu=False):
     """
     precise, compiled = keras.backend.result_type(x.dtype, "float32"), can_compile_island()
 
-    @ops.custom_gradient
+    @custom_gradient
     def norm(x, gamma, beta):
         if compiled:
             output, mean, factor = island(_output)(x, gamma, beta, groups, epsilon, relu)
-            gradient = partial(island(_gradient_of_output), x, mean, factor, gamma, beta, groups, relu)
-            return output, in_current_name_scope(gradient)
+            return output, partial(island(_gradient_of_output), x, mean, factor, gamma, beta, groups, relu)
         output, centered, _, factor = _normalize(x, gamma, beta, groups, epsilon)
-        gradient = partial(_gradient, centered, factor, gamma, groups, x.dtype, _sums)
-        return ops.cast(output, x.dtype), in_current_name_scope(gradient)
+        return ops.cast(output, x.dtype), partial(_gradient, centered, factor, gamma, groups, x.dtype, _sums)
 
     output = norm(x, ops.cast(gamma, precise), ops.cast(beta, precise))
     return ops.relu(output) if relu and not compiled else output

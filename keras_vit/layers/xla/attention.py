@@ -12,7 +12,7 @@ from keras import ops, tree
 from keras_vit.keras_internals import compiled_by_xla, is_quantized
 from keras_vit.layers.heads import merge_heads
 from keras_vit.layers.tokens import take_tokens
-from keras_vit.layers.xla.recompute import in_current_name_scope, separate_from_forward
+from keras_vit.layers.xla.recompute import custom_gradient, separate_from_forward
 
 # More queries than this attend in chunks, so that the weights of all of them never exist at once.
 MAX_QUERIES = 1536
@@ -49,7 +49,7 @@ def project_heads(tokens, kernel, bias, num_heads: int):
         num_heads: Number of heads, K.
     """
 
-    @ops.custom_gradient
+    @custom_gradient
     def project(tokens, kernel, bias):
         def gradient(*upstream):
             parts = tree.flatten(upstream)  # JAX passes one tuple
@@ -58,7 +58,7 @@ def project_heads(tokens, kernel, bias, num_heads: int):
             for_kernel = ops.einsum("bnd,bne->de", tokens, joined)
             return for_tokens, for_kernel, ops.sum(joined, axis=(0, 1))
 
-        return _project([tokens] * 3, kernel, bias, num_heads), in_current_name_scope(gradient)
+        return _project([tokens] * 3, kernel, bias, num_heads), gradient
 
     return project(tokens, ops.cast(kernel, tokens.dtype), ops.cast(bias, tokens.dtype))
 
@@ -84,7 +84,7 @@ def attend(query, key, value):
     length = query.shape[2]
     chunks = 1 if length <= MAX_QUERIES else -(-length // CHUNK_SIZE)
 
-    @ops.custom_gradient
+    @custom_gradient
     def run(query, key, value):
         mixed, log_sums = _forward_in_chunks(query, key, value, chunks)
 
@@ -96,7 +96,7 @@ def attend(query, key, value):
             queries, keys, values, sums = stored
             return _backward_in_chunks(queries, keys, values, upstream, sums, slopes, chunks)
 
-        return mixed, in_current_name_scope(gradient)
+        return mixed, gradient
 
     return run(query * query.shape[-1] ** -0.5, key, value)
 

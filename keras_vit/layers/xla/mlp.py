@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_vit.keras_internals import compiled_by_xla, is_quantized
 from keras_vit.layers.xla.island import can_compile_island, island
-from keras_vit.layers.xla.recompute import in_current_name_scope
+from keras_vit.layers.xla.recompute import custom_gradient
 
 # 2 sqrt(2 / pi), and that times the coefficient of the cubic term.
 LINEAR = 1.5957691216057308
@@ -38,20 +38,20 @@ def gelu_for_training(x, form="tanh"):
 def _explicit(forward, gradient):
     """The function with the gradient (x, upstream)."""
 
-    @ops.custom_gradient
+    @custom_gradient
     def gelu(x):
         first, second = (island(forward), island(gradient)) if can_compile_island() else (forward, gradient)
-        return first(x), in_current_name_scope(partial(second, x))
+        return first(x), partial(second, x)
 
     return gelu
 
 
-@ops.custom_gradient
+@custom_gradient
 def _tanh_gelu(x):
     if can_compile_island():
-        return island(_gelu)(x), in_current_name_scope(partial(island(_gradient), x))
+        return island(_gelu)(x), partial(island(_gradient), x)
     wide, gate, output = _parts(x)
-    return ops.cast(output, x.dtype), in_current_name_scope(partial(_gradient_of_parts, wide, gate, output))
+    return ops.cast(output, x.dtype), partial(_gradient_of_parts, wide, gate, output)
 
 
 def _parts(x):
@@ -129,7 +129,8 @@ def apply_units(layer, tokens, units: slice):
     """layer(tokens)[..., units], of which only these units are computed: (B, N, D) -> (B, N, E)."""
     if is_quantized(layer):
         return layer(tokens)[..., units]
-    return _product(tokens, layer.kernel[:, units], layer.bias[units])
+    # Cast before they are sliced: OpenVINO's slice of a variable in float16 is wrong.
+    return _product(tokens, *(ops.cast(weight, tokens.dtype)[..., units] for weight in (layer.kernel, layer.bias)))
 
 
 def _product(tokens, kernel, bias):

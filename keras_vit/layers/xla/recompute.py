@@ -153,6 +153,23 @@ def separate_from_forward(stored, upstream):
         return tree.map_structure(tf.identity, stored), upstream
 
 
+def custom_gradient(function):
+    """`keras.ops.custom_gradient` of a function that returns its output and the function of its gradients.
+
+    On TensorFlow and JAX. Other backends derive the gradients, with the same numbers; Keras calls the function with
+    other arguments on torch.
+    """
+    if keras.backend.backend() not in ("tensorflow", "jax"):
+        return lambda *inputs: function(*inputs)[0]
+
+    @ops.custom_gradient
+    def run(*inputs):
+        output, gradient = function(*inputs)
+        return output, in_current_name_scope(gradient)
+
+    return run
+
+
 def in_current_name_scope(gradient):
     """A gradient function that runs in the name scope of the current layer, which compilers show in their reports."""
     if keras.backend.backend() != "tensorflow":
@@ -185,7 +202,7 @@ class Dropout(keras.layers.Dropout):
             with fixed_seeds([self.seed_generator], [seed]):
                 return super(Dropout, self).call(x, training=True)
 
-        @ops.custom_gradient
+        @custom_gradient
         def run(x, seed):
             def gradient(upstream):
                 (same_seed,), upstream = separate_from_forward([seed], upstream)
@@ -193,6 +210,6 @@ class Dropout(keras.layers.Dropout):
 
             # The seed waits for x: otherwise the compiler draws the bits of all layers first.
             (tied_seed,), _ = separate_from_forward([seed], x[(0,) * len(x.shape)])
-            return drop(x, tied_seed), in_current_name_scope(gradient)
+            return drop(x, tied_seed), gradient
 
         return run(inputs, next_seed(self.seed_generator))

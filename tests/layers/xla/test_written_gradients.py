@@ -12,6 +12,7 @@ from keras_vit.layers import LayerNorm, Mlp
 from keras_vit.layers.resnet.standardized_conv import GroupNorm
 from keras_vit.layers.xla.island import can_compile_island
 from keras_vit.layers.xla.mlp import gelu_for_training
+from keras_vit.layers.xla.recompute import custom_gradient
 
 X = 3 * np.random.default_rng(0).standard_normal((2, 5, 3, 8)) + 2
 GELU = {
@@ -47,6 +48,12 @@ def functions_and_weights(name, dtype):
     layer = partial(randomized(NORMS[name](dtype=dtype)), **({"relu": True} if "ReLU" in name else {}))
     written, derived = (lambda x, *_, training=training: layer(x, training=training) for training in (True, False))
     return written, derived, [weight.value for weight in layer.func.weights]
+
+
+def test_other_backends_derive_them(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    square = custom_gradient(lambda x: (x * x, lambda upstream: pytest.fail("Keras passes other arguments on torch.")))
+    np.testing.assert_allclose(output_and_gradients(square, tf.constant([2.0]))[1][0], [4 * np.cos(4)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("way", ["eager", "static", "dynamic", "XLA"])
