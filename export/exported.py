@@ -154,15 +154,16 @@ def _open_tflite(path):
         raise _no_classifier(path, f"the signature {CLASSIFY!r}")
     signature = described.signatures[CLASSIFY]
     ends = [step.name for step in read_graph(path) if step.subgraph == signature.subgraph]
-    last = next((name for name in reversed(ends) if name in ("SOFTMAX", "LOGISTIC")), None)
-    return _classifier(
-        path,
-        lambda pixels: run_tflite(path, pixels)[0],
-        preprocessing,
-        described.description.class_names,
-        signature.outputs[0].shape[-1],
-        "sigmoid" if last == "LOGISTIC" else "softmax",
+    last = next((name for name in reversed(ends) if name not in ("QUANTIZE", "DEQUANTIZE", "RESHAPE")), "")
+
+    def probabilities(pixels):
+        return run_tflite(path, pixels)[0]
+
+    activation = {"SOFTMAX": "softmax", "LOGISTIC": "sigmoid"}.get(last) or _activation(
+        probabilities(_gray(preprocessing))
     )
+    num_classes = signature.outputs[0].shape[-1]
+    return _classifier(path, probabilities, preprocessing, described.description.class_names, num_classes, activation)
 
 
 def _open_onnx(path):

@@ -13,7 +13,14 @@ from keras_vit.atomic_write import new_files
 from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
-from keras_vit.export.onnx_graph import TF2ONNX_OPSET, fuse, name_tensors
+from keras_vit.export.onnx_graph import (
+    TF2ONNX_OPSET,
+    fuse,
+    name_tensors,
+    separate_padding,
+    to_float16,
+    unknown_operations,
+)
 from keras_vit.images import normalize
 from keras_vit.keras_internals import all_layers, is_quantized
 from keras_vit.outer_model import OuterModel, image_model
@@ -61,7 +68,8 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
     names = exported_class_names(model, class_names)
     _import("tf2onnx")
     onnx = _import("onnx")
-    converter = _import("onnxruntime.transformers.onnx_model") if dtype == "float16" else None
+    if dtype == "float16":
+        _import("onnxruntime")
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_files(path) as (file,):
         _export(model, file, pixels)
@@ -71,30 +79,21 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
         activation = output_activation(model)
         output = output if activation else OUTPUTS[CLASSIFY]
         name_tensors(proto.graph, output)
-        if converter:
-            half = converter.OnnxModel(proto)
-            half.convert_float_to_float16(
-                use_symbolic_shape_infer=False, keep_io_types=True, node_block_list=_of_moments(proto.graph)
+        separate_padding(proto.graph, onnx)
+        if unknown := unknown_operations(proto.graph, onnx):
+            raise ValueError(
+                f"{model.name} has operations that ONNX lacks: {', '.join(unknown)}. Use write_saved_model or "
+                "write_tflite."
             )
-            half.topological_sort()
-            proto = half.model
+        if dtype == "float16":
+            proto = to_float16(proto, onnx)
         metadata = {"preprocessing": json.dumps(model.preprocessing.get_config())}
         if has_classes(model) and activation:
             metadata["activation"] = activation
         onnx.helper.set_model_props(proto, metadata | ({"class_names": "\n".join(names)} if names else {}))
-        try:
-            onnx.checker.check_model(proto, full_check=True)
-        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-            raise ValueError(f"{model.name} has an operation that ONNX does not support: {error}") from error
+        onnx.checker.check_model(proto, full_check=True)
         onnx.save(proto, file)
     return path
-
-
-def _of_moments(graph) -> list[str]:
-    """Names of the operations of layers that compute moments: squares of a hybrid's maps are infinite in float16."""
-    mark = "/moments/"
-    scopes = tuple({node.name.partition(mark)[0] + "/" for node in graph.node if mark in node.name})
-    return [node.name for node in graph.node if node.name.startswith(scopes)]
 
 
 def _check(model, path, dtype):

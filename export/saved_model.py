@@ -92,6 +92,7 @@ def write_saved_model(model, folder, class_names=None, *, default_signature: str
                 f"`default_signature` must be one of {', '.join(functions)}. Received: {default_signature!r}"
             )
         functions["serving_default"] = functions[default_signature]
+    functions = {name: function.get_concrete_function() for name, function in functions.items()}
     preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
     assets = {"preprocessing": (PREPROCESSING_FILE, preprocessing)}
     if names:
@@ -196,13 +197,12 @@ def save_functions(folder, functions: dict, assets: dict):
 
     Args:
         folder: An existing folder.
-        functions: Signature -> `tf.function` with an input signature.
+        functions: Signature -> concrete function.
         assets: Attribute of the loaded object -> (file name, text).
     """
     root = tf.Module()  # TensorFlow saves what is an attribute of it
-    concrete = {name: function.get_concrete_function() for name, function in functions.items()}
     root.weights = list(
-        {id(weight): weight for function in concrete.values() for weight in function.variables}.values()
+        {id(weight): weight for function in functions.values() for weight in function.variables}.values()
     )
     with tempfile.TemporaryDirectory() as scratch:
         for attribute, (name, text) in assets.items():
@@ -210,4 +210,4 @@ def save_functions(folder, functions: dict, assets: dict):
             path.write_text(text, "utf-8")
             setattr(root, attribute, tf.saved_model.Asset(str(path)))
         with literal_folder(folder) as literal:
-            tf.saved_model.save(root, literal, signatures=concrete)
+            tf.saved_model.save(root, literal, signatures=functions)

@@ -14,6 +14,17 @@ from contextvars import ContextVar
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.export.names import (
+    CARRIED_ERROR,
+    EXPONENTIALS,
+    NORM,
+    NORMALIZED_ERROR,
+    RAMPS,
+    ROTATE_BACK,
+    ROUNDING_ERROR,
+    SQUARES,
+)
+
 FLOAT = "float32"  # as the layers of `keras_vit.layers`
 HALF = "float16"  # no square and no sum passes 65,504, the largest float16
 INTEGERS = "int8"  # only operations that XNNPACK runs in 8 bits, see `piecewise` and `softmax_times`
@@ -22,9 +33,6 @@ _WATCHING: ContextVar[list | None] = ContextVar("watching", default=None)
 # Added to the largest value of a token, which may be 0. Any number is exact; half precision has this one.
 _SMALLEST = 2.0**-10
 _PIECES = 16
-# Names of operations in the file. None contains another.
-ROTATE_BACK, SQUARES = "rotate_back", "squares_of_groups"
-ROUNDING_ERROR, CARRIED_ERROR, NORMALIZED_ERROR = "rounding_error", "carried_error", "normalized_error"
 
 
 @contextmanager
@@ -63,7 +71,7 @@ def layer_norm(norm, tokens, error: Sequence = ()):
 
     `error` is that of `add_with_error`, which is divided by the same deviation and added.
     """
-    with tf.name_scope(norm.name):  # `quantize` recognizes normalizations by this name
+    with tf.name_scope(f"{NORM}/{norm.name}"):
         centered = getattr(norm, "centered", False)
         deviations = tokens if centered else tokens - tf.reduce_mean(tokens, axis=-1, keepdims=True)
         _watch(norm, lambda: tf.reduce_sum(deviations * deviations, axis=-1, keepdims=True))
@@ -184,7 +192,8 @@ def piecewise(x, weights, function, low: float, high: float):
     # Chords lie above the function: half of the largest error on each side.
     values = values * (1 - np.max((values[1:] + values[:-1]) / 2 / between - 1) / 2)
     slopes = 6 / np.diff(points)
-    ramps = tf.nn.relu6(_convolution(x, np.asarray(weights)[:, None] * slopes, -points[:-1] * slopes))
+    ramps = _convolution(x, np.asarray(weights)[:, None] * slopes, -points[:-1] * slopes)
+    ramps = tf.nn.relu6(ramps, name=RAMPS)
     return _convolution(ramps, np.diff(values)[:, None] / 6, values[:1])
 
 
@@ -202,6 +211,6 @@ def softmax_times(logits, value):
     """
     length = logits.shape[-1]
     # ELU is e^x - 1 below 0; `calibration.fixed_ranges` sets the ranges.
-    exponentials = tf.nn.elu(logits - tf.reduce_max(logits, axis=-1, keepdims=True)) + 1
+    exponentials = tf.nn.elu(logits - tf.reduce_max(logits, axis=-1, keepdims=True), name=EXPONENTIALS) + 1
     root = piecewise(exponentials, np.ones(length), lambda x: x**-0.5, 1, max(length, 2))  # (B, K, n, 1)
     return tf.matmul(exponentials * root, value) * root

@@ -6,30 +6,32 @@ outliers matter.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
-from ai_edge_litert.schema_py_generated import ActivationFunctionType, ModelT, TensorType
 from ai_edge_litert.schema_py_generated import BuiltinOperator as _Code
+from ai_edge_litert.schema_py_generated import ModelT, TensorType
 
-from keras_vit.export.tflite.arithmetic import (
+from keras_vit.export.names import (
     CARRIED_ERROR,
+    EMBEDDING,
+    EXPONENTIALS,
+    NORM,
     NORMALIZED_ERROR,
+    PATCHES,
+    RAMPS,
     ROUNDING_ERROR,
     SQUARES,
-    watch_norms,
+    VALUES,
 )
+from keras_vit.export.tflite.arithmetic import watch_norms
 from keras_vit.export.tflite.flatbuffer import operator_code, operators_of_kind, pack_model, unpack_model
 from keras_vit.export.tflite.graph import batches
-from keras_vit.export.tflite.graph_rewrite import (
-    EMBEDDING,
-    VALUES,
-    encoder_blocks,
-    layer_norm_outputs,
-    signature_function,
-)
+from keras_vit.export.tflite.graph_rewrite import encoder_blocks, layer_norm_outputs, signature_function
+from keras_vit.export.tflite.rounding import linear_layers, patch_size
 
 # Fewer images yield poor ranges; LiteRT's guide recommends 100 to 500.
 MIN_IMAGES = 20
@@ -38,7 +40,7 @@ _TOGETHER = 8  # batches in a product of matrices: one of few tokens takes less 
 _LOWEST = -6.5  # below, e^x is less than half a step of 1 / 255
 _GELU_LOWEST = -3.5  # below, GELU is within 0.001 of 0
 # Names of activations whose largest values matter less than the rounding of the others.
-_NARROW = re.compile(f"{EMBEDDING}|norm_[a-z]+/(mul|add)$|{VALUES}/MatMul$")
+_NARROW = re.compile(f"{PATCHES}|{EMBEDDING}|{NORM}/norm_[a-z]+/(mul|add)$|{VALUES}/MatMul$".replace(".", r"\."))
 # Operations whose outputs have the scale of this input.
 _SAME_SCALE = {
     _Code.SPLIT: 1,
@@ -115,6 +117,7 @@ def activation_ranges(float32: bytes, images, narrow: bool = False) -> dict[str,
         name, ones = graph.tensors[index].name.decode(), [1] * len(graph.tensors[index].shape)
         lows, highs = np.transpose(ends)
         low, high = lows.min(), highs.max()
+        high = high if low or high else 1.0  # off in all images: with steps of about 0, biases would overflow
         if narrow and _NARROW.search(name.partition(";")[0]):
             low, high = (low + np.median(lows)) / 2, (high + np.median(highs)) / 2
         ranges[name] = {"min": np.full(ones, low, "float32"), "max": np.full(ones, high, "float32")}
@@ -140,34 +143,33 @@ def activation_values(model: ModelT, indices: list[int], images) -> Iterator[tup
             yield index, interpreter.get_tensor(place)
 
 
-def input_moments(float32: bytes, images) -> dict[str, np.ndarray]:
-    """Moments of the inputs of all linear layers, {name of the tensor: (D + 1, D + 1)}, for `learn_rounding`.
+def input_moments(float32: bytes, images) -> dict[tuple, np.ndarray]:
+    """Moments of the inputs of all linear layers, {(name of the tensor, patch size): (D + 1, D + 1)}.
 
     X^T X, where X are inputs with a last column of ones: second moments, sums and their number. Inputs of a convolution
-    of patches that do not overlap are its patches.
+    of patches are its patches, see `rounding.patch_size`.
     """
     model = unpack_model(float32)
     (graph,) = model.subgraphs
-    patch_sizes = {int(product.inputs[0]): (1, 1) for _, product in operators_of_kind(model, _Code.FULLY_CONNECTED)}
-    for _, convolution in operators_of_kind(model, _Code.CONV_2D):
-        size, options = tuple(graph.tensors[convolution.inputs[1]].shape[1:3]), convolution.builtinOptions
-        if size == (options.strideH, options.strideW) != (1, 1):
-            patch_sizes[int(convolution.inputs[0])] = size
+    sizes: dict[int, set] = {}
+    for _, layer in linear_layers(model):
+        if size := patch_size(graph, layer):
+            sizes.setdefault(int(layer.inputs[0]), set()).add(size)
     batch_size = graph.tensors[graph.inputs[0]].shape[0]
     moments: dict = {}
-    waiting: dict[int, list] = {index: [] for index in patch_sizes}
-    for number, (index, values) in enumerate(activation_values(model, sorted(patch_sizes), images)):
-        values = _patches(values, *patch_sizes[index])
-        values = values.reshape(batch_size, -1, values.shape[-1])  # (B, n, D)
-        remaining = len(images) - number // len(patch_sizes) * batch_size  # the last batch is filled with copies
-        values = values[:remaining, :: max(1, values.shape[1] // _TOKENS)].reshape(-1, values.shape[-1])
-        waiting[index].append(values)
-        if len(waiting[index]) < _TOGETHER and remaining > batch_size:
-            continue
-        values = np.pad(np.concatenate(waiting[index]), ((0, 0), (0, 1)), constant_values=1)
-        waiting[index] = []
-        name = graph.tensors[index].name.decode()
-        moments[name] = moments.get(name, 0) + values.T @ values
+    waiting: dict[tuple, list] = {}
+    for number, (index, batch) in enumerate(activation_values(model, sorted(sizes), images)):
+        remaining = len(images) - number // len(sizes) * batch_size  # the last batch is filled with copies
+        for size in sizes[index]:
+            values = _patches(batch, *size)
+            values = values.reshape(batch_size, -1, values.shape[-1])  # (B, n, D)
+            values = values[:remaining, :: max(1, values.shape[1] // _TOKENS)].reshape(-1, values.shape[-1])
+            key = graph.tensors[index].name.decode(), size
+            waiting.setdefault(key, []).append(values)
+            if len(waiting[key]) < _TOGETHER and remaining > batch_size:
+                continue
+            values = np.pad(np.concatenate(waiting.pop(key)), ((0, 0), (0, 1)), constant_values=1)
+            moments[key] = moments.get(key, 0) + values.T @ values
     return moments
 
 
@@ -175,6 +177,7 @@ def _patches(values, height, width):
     """(..., D) -> (n, D), or (B, H, W, C) -> (B h w, `height` `width` C)."""
     if (height, width) == (1, 1):
         return values.reshape(-1, values.shape[-1])
+    values = values[:, : values.shape[1] // height * height, : values.shape[2] // width * width]
     batch, rows, columns, channels = values.shape
     values = values.reshape(batch, rows // height, height, columns // width, width, channels)
     return values.swapaxes(2, 3).reshape(-1, height * width * channels)
@@ -184,34 +187,36 @@ def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
     """The ranges, with those that follow from the operations.
 
     Exponentials are e^x for x in [-6.5, 0]. Logits that are 6.5 below the smallest maximum of a row count for nothing,
-    nor do inputs of GELU below -3.5. Ramps are in [0, 6]: those of a variance that is the same in all images and below
-    the first point would have the range [0, 0], with which XNNPACK does not load the file.
+    nor do inputs that GELU alone reads below -3.5. Ramps are in [0, 6]: those of a variance that is the same in all
+    images and below the first point would have the range [0, 0], with which XNNPACK does not load the file.
     """
     (graph,) = model.subgraphs
     ends = _ranges_of_sums(model, ranges)
     differences = set()  # e^x - 1
     names = [tensor.name.decode() for tensor in graph.tensors]
     producers = {int(output): operator for operator in graph.operators for output in operator.outputs}
+    readers = Counter(int(index) for reader in graph.operators for index in {*reader.inputs}) + Counter(graph.outputs)
 
     def measured(index) -> list[float]:
         return [ranges[names[index]][end].item() for end in ("min", "max")]
 
     for operator in graph.operators:
         code, output = operator_code(model, operator), int(operator.outputs[0])
-        if code == _Code.ELU:
+        name = _name(graph, output)
+        if EXPONENTIALS in name:
             ends |= {int(operator.inputs[0]): (_LOWEST, 0), output: (-1, 0)}
             differences.add(output)
             logits, largest = map(int, producers[int(operator.inputs[0])].inputs)
             low, high = measured(logits)
-            ends[logits] = max(low, measured(largest)[0] + _LOWEST), high
-        elif code == _Code.GELU:
+            ends[logits] = ends[largest] = max(low, measured(largest)[0] + _LOWEST), high
+        elif code == _Code.GELU and readers[int(operator.inputs[0])] == 1:
             low, high = measured(index := int(operator.inputs[0]))
             ends[index] = max(low, _GELU_LOWEST), max(high, 0)
-        elif SQUARES in names[output]:  # products of two channels are not read
+        elif SQUARES in name:  # products of two channels are not read
             ends[output] = 0, measured(output)[1]
         elif code == _Code.ADD and not differences.isdisjoint(map(int, operator.inputs)):
             ends[output] = 0, 1
-        elif getattr(operator.builtinOptions, "fusedActivationFunction", 0) == ActivationFunctionType.RELU6:
+        elif RAMPS in name:
             ends[output] = 0, 6
     changed = dict(ranges)
     for index, (low, high) in ends.items():
@@ -284,4 +289,21 @@ def symmetric_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
         producer = producers.get(index)
         if producer is not None and operator_code(model, producer) in _SAME_SCALE:
             waiting.append(int(producer.inputs[_SAME_SCALE[operator_code(model, producer)]]))
+    return changed
+
+
+def uneven_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
+    """The ranges for 16 bits, with those of sums whose steps are about a power of 2 widened by 1 %.
+
+    LiteRT adds by shifts if all three steps are powers of 2, and does not load the file if it had to shift both inputs,
+    as for x + 1 with x in [0, 1] (`kernels/add.cc`, `kernels/sub.cc`).
+    """
+    changed = dict(ranges)
+    for graph, operator in (found for code in (_Code.ADD, _Code.SUB) for found in operators_of_kind(model, code)):
+        name = graph.tensors[operator.outputs[0]].name.decode()
+        if name not in ranges:  # of integers
+            continue
+        power = float(np.log2(max(np.abs(ranges[name][end]).max() for end in ("min", "max")) / 32767 + 1e-30))
+        if abs(power - round(power)) < 0.01:
+            changed[name] = {end: values * np.float32(1.01) for end, values in ranges[name].items()}
     return changed

@@ -25,6 +25,7 @@ from keras_vit.export.tflite.calibration import (
     input_moments,
     measure_square_sums,
     symmetric_ranges,
+    uneven_ranges,
 )
 from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy, rotate_tokens
 from keras_vit.export.tflite.flatbuffer import unpack_model
@@ -201,8 +202,8 @@ def calibrate(
         ranges = fixed_ranges(tflite, activation_ranges(float32, images, narrow=integers))
         for name in [name for name in formats if (name == "int8") == integers]:
             # 16-bit integers always have the zero point 0.
-            symmetric = ACTIVATION_BITS[name] == 8
-            sizes[name] = float32, symmetric_ranges(tflite, ranges) if symmetric else ranges
+            of_bits = symmetric_ranges if ACTIVATION_BITS[name] == 8 else uneven_ranges
+            sizes[name] = float32, of_bits(tflite, ranges)
     return sizes
 
 
@@ -212,7 +213,8 @@ def convert(
     """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16."""
     spec = tf.TensorSpec((batch_size, *copy.image_size, copy.channels), tf.float32, name=INPUT)
     functions = {
-        name: tf.function(signature_function(copy, name, form), [spec], autograph=False) for name in signatures
+        name: tf.function(signature_function(copy, name, form), [spec], autograph=False).get_concrete_function()
+        for name in signatures
     }
     with tempfile.TemporaryDirectory() as folder:
         try:

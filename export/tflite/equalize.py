@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.tflite.graph_rewrite import encoder_blocks, export_copy
+from keras_vit.export.tflite.graph_rewrite import encoder_blocks, export_copy, is_rewritten
 from keras_vit.layers.pooling import AttentionPooling, TokenAndAveragePooling
 
 
@@ -89,7 +89,7 @@ def _of_pairs(ranges, num_heads):
 
 def fold_pixels(model):
     """Folds mean and deviation of the pixels into the patch embedding, in place, if it reads the pixels themselves."""
-    if getattr(model, "patch_embedding", None) is None or model.backbone:
+    if not is_rewritten(model) or model.backbone:
         return
     projection = model.patch_embedding.projection
     kernel = projection.kernel.numpy().astype("float64")  # (P, P, 3, D)

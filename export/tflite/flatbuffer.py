@@ -73,6 +73,8 @@ def check_tflite(path) -> Path:
         Interpreter(model_path=str(path))
     except ValueError as error:
         reason = str(error).strip()
+        if "Didn't find op" in reason:
+            raise ValueError(f"{path} requires a newer LiteRT than is installed: {reason}") from None
         raise ValueError(f"{path} is damaged, perhaps truncated ({reason}). Export or copy it again.") from None
     return path
 
@@ -92,6 +94,8 @@ def unpack_model(content) -> schema.ModelT:
         tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
     except DAMAGE as error:
         raise ValueError(f"it is damaged or truncated at {len(content)} bytes") from error
+    for code in model.operatorCodes or ():  # files of old converters have the deprecated field alone
+        code.builtinCode = max(code.builtinCode, code.deprecatedBuiltinCode)
     external = [
         (holder, data, getattr(holder, offset), getattr(holder, size))
         for holder, data, offset, size in _external_data(model)
@@ -208,6 +212,8 @@ def _size(model) -> int:
 
 
 def _pack(model) -> bytes:
+    for code in model.operatorCodes or ():  # as the schema requires, for readers of the old field
+        code.deprecatedBuiltinCode = min(code.builtinCode, schema.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES)
     weights = _size(model)
     try:
         builder = AlignedBuilder(weights + 2**20)  # large enough: growing would copy the weights several times

@@ -97,10 +97,9 @@ def read_graph(path) -> list[Operation]:
 
 
 def _code(code):
-    number = max(code.builtinCode, code.deprecatedBuiltinCode)
-    if number == schema.BuiltinOperator.CUSTOM:
+    if code.builtinCode == schema.BuiltinOperator.CUSTOM:
         return (code.customCode or b"CUSTOM").decode(), True, code.version
-    return _NAMES.get(number, f"BUILTIN_{number}"), False, code.version
+    return _NAMES.get(code.builtinCode, f"BUILTIN_{code.builtinCode}"), False, code.version
 
 
 def _tensor(index, tensor, data):

@@ -6,6 +6,7 @@ Static shapes, at most four axes, and only operations that XNNPACK, GPU delegate
 results equal the model's up to rounding.
 """
 
+from contextlib import contextmanager
 from functools import partial
 
 import keras
@@ -14,7 +15,18 @@ import tensorflow as tf
 
 from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import float32_copy
-from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, OUTPUTS
+from keras_vit.export.names import (
+    ATTENTION,
+    ATTENTION_PROJECTIONS,
+    CLASSIFY,
+    EMBED,
+    EMBEDDING,
+    HEAD,
+    NORM,
+    OUTPUTS,
+    PATCHES,
+    VALUES,
+)
 from keras_vit.export.tflite.arithmetic import (
     FLOAT,
     INTEGERS,
@@ -27,35 +39,70 @@ from keras_vit.export.tflite.arithmetic import (
 )
 from keras_vit.inspect.attention import patch_share
 from keras_vit.keras_internals import all_layers
-from keras_vit.layers import EncoderBlock
+from keras_vit.layers import EncoderBlock, PatchEmbedding
+from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
 from keras_vit.layers.resnet.standardized_conv import GroupNorm
+from keras_vit.models import VisionTransformer
+from keras_vit.models.image_model import ImageModel
 from keras_vit.outer_model import OuterModel
-
-VALUES = "weigh_values"
-EMBEDDING = "embedding"  # also in the name of the layer that embeds patches
 
 
 def export_copy(model):
-    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries.
-
-    Its group normalizations have at most four axes.
-    """
+    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries."""
     copy = float32_copy(model)
     for block in encoder_blocks(copy):
         _scale_queries(block.attention)
-    if initial := getattr(getattr(copy, "encoder", None), "initial_norm", None):
+    if is_rewritten(copy) and (initial := copy.encoder.initial_norm):
         copy.encoder.initial_norm = partial(layer_norm, initial)  # `encode` applies it
-    for layer in all_layers(copy):
-        if isinstance(layer, GroupNorm):
-            layer.call = partial(group_norm, layer)
     return copy
 
 
+@contextmanager
+def _rewritten_layers(model):
+    """Layers that Keras calls, within: group normalizations of at most four axes, and names for the passes over a file.
+
+    The layers may be the user's own, of an `OuterModel`.
+    """
+    changed = []
+    for layer in all_layers(model):
+        if isinstance(layer, GroupNorm):
+            layer.call = _named(NORM, partial(group_norm, layer))
+        elif isinstance(layer, (LayerNorm, PatchEmbedding)):
+            layer.call = _named(NORM if isinstance(layer, LayerNorm) else PATCHES, layer.call)
+        else:
+            continue
+        changed.append(layer)
+    try:
+        yield
+    finally:
+        for layer in changed:
+            del layer.call
+
+
+def _named(name, function):
+    """The function, whose operations have this name."""
+
+    def call(*arguments, **keywords):
+        with tf.name_scope(name):
+            return function(*arguments, **keywords)
+
+    return call
+
+
+_FORWARD = ("call", "features", "embed", "add_tokens", "encode", "apply_blocks", "pool", "both_heads")
+
+
+def is_rewritten(model) -> bool:
+    """Whether the forward pass is that of `VisionTransformer`; that of a subclass runs as Keras runs it."""
+    return isinstance(model, VisionTransformer) and all(
+        getattr(type(model), name) is getattr(VisionTransformer, name) for name in _FORWARD
+    )
+
+
 def encoder_blocks(model) -> list:
-    """The `EncoderBlock`s of a model; empty for a BiT or an axial model."""
-    blocks = getattr(getattr(model, "encoder", None), "blocks", [])
-    return [block for block in blocks if isinstance(block, EncoderBlock)]
+    """The `EncoderBlock`s of a model; empty for a BiT, an axial model or a forward pass of a user's own."""
+    return [block for block in model.encoder.blocks if type(block) is EncoderBlock] if is_rewritten(model) else []
 
 
 def _scale_queries(attention):
@@ -100,7 +147,7 @@ def encode(model, images, *, read: int | None = None, norm_outputs=None):
     def apply(block, tokens):
         count = read if block is model.encoder.blocks[-1] else None
         with tf.name_scope(block.name):  # converters name the operations after it
-            if isinstance(block, EncoderBlock):
+            if type(block) is EncoderBlock:
                 return _block(block, tokens, weights, norm_outputs, error, count)
             return block(tokens)
 
@@ -116,7 +163,7 @@ def encode(model, images, *, read: int | None = None, norm_outputs=None):
 
 def tokens_read(model) -> int | None:
     """Number of first tokens that are read after the last block; None if they are all, or if it requires all."""
-    reducible = isinstance(model.pooling, TokenPooling) and isinstance(model.encoder.blocks[-1], EncoderBlock)
+    reducible = isinstance(model.pooling, TokenPooling) and type(model.encoder.blocks[-1]) is EncoderBlock
     return model.pooling.count if reducible and not model.encoder.config.relative_positions else None
 
 
@@ -169,9 +216,9 @@ def _attention_of_first_tokens(layer, tokens, weights, count):
     heads, head = layer.num_heads, width // layer.num_heads
     with tf.init_scope():  # constants: the converter would slice large kernels at run time
         kernel, bias = layer.qkv.kernel.numpy(), layer.qkv.bias.numpy()
-    query = tf.matmul(token_slice(tokens, 0, count), kernel[:, :width]) + bias[:width]
+    query = _projected(token_slice(tokens, 0, count), kernel[:, :width]) + bias[:width]
     query = tf.transpose(tf.reshape(query, (batch, count, heads, head)), (0, 2, 1, 3))  # (B, K, count, d)
-    joined = tf.reshape(tf.matmul(tokens, kernel[:, width:]) + bias[width:], (batch, length, 2 * heads, head))
+    joined = tf.reshape(_projected(tokens, kernel[:, width:]) + bias[width:], (batch, length, 2 * heads, head))
     key, value = tf.split(tf.transpose(joined, (0, 2, 1, 3)), 2, axis=1)  # (B, K, N, d)
     query, key = _normalized_and_rotated(layer, query, key, count)
     return _project_mixed(layer, tf.matmul(query, key, transpose_b=True), value, weights)
@@ -186,12 +233,15 @@ def _normalized_and_rotated(layer, query, key, count=None):
 def _project_mixed(layer, logits, value, weights):
     """softmax(logits) value, heads merged and projected: (B, K, n, N), (B, K, N, d) -> (B, n, D)."""
     weights.append(tf.nn.softmax(logits))
-    with tf.name_scope(VALUES):  # `quantize` recognizes the product by this name
+    with tf.name_scope(VALUES):
         integers = current_arithmetic() == INTEGERS
         mixed = softmax_times(logits, value) if integers else tf.matmul(weights[-1], value)
     mixed = tf.transpose(mixed, (0, 2, 1, 3))  # (B, n, K, d)
     # The converter drops an axis of the Dense layer itself, and GPU delegates add tensors of equal rank only.
-    return tf.matmul(tf.reshape(mixed, (*mixed.shape[:2], -1)), layer.out.kernel) + layer.out.bias
+    return _projected(tf.reshape(mixed, (*mixed.shape[:2], -1)), layer.out.kernel) + layer.out.bias
+
+
+_projected = partial(tf.matmul, name=ATTENTION_PROJECTIONS)
 
 
 def pool(model, tokens):
@@ -250,7 +300,7 @@ def signature_function(model, signature: str, form: str = FLOAT):
     function = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}[signature]
 
     def run(images):
-        with arithmetic(form):
+        with arithmetic(form), _rewritten_layers(model):
             scaled = images if hasattr(model, "takes_pixels") else normalize(images, model.preprocessing)
             return {OUTPUTS[signature]: function(model, scaled)}
 
@@ -258,25 +308,26 @@ def signature_function(model, signature: str, form: str = FLOAT):
 
 
 def _classify(model, images):
-    if getattr(model, "head_distillation", None) is not None:
+    if is_rewritten(model) and model.head_distillation is not None:
         tokens, _ = encode(model, images, read=tokens_read(model))
         batch, norm = images.shape[0], model.encoder.norm
         first, second = (tf.reshape(layer_norm(norm, token_slice(tokens, i, 1)), (batch, -1)) for i in (0, 1))
-        logits = (model.head(first) + model.head_distillation(second)) / 2
-    elif isinstance(model, OuterModel):
+        with tf.name_scope(HEAD):
+            logits = (model.head(first) + model.head_distillation(second)) / 2
+    elif not (is_rewritten(model) or getattr(type(model), "call", None) is ImageModel.call):
         logits = model(images)
     else:
-        logits = model.head(_features(model, images))
+        logits = _named(HEAD, model.head)(_features(model, images))
     return keras.activations.get(output_activation(model))(logits)
 
 
 def _embed(model, images):
     features = _features(model, images)
-    return model.head(features) if is_projection(model) else features
+    return _named(HEAD, model.head)(features) if is_projection(model) else features
 
 
 def _features(model, images):
-    if not hasattr(model, "encoder"):
+    if not is_rewritten(model):
         return model.features(images)
     tokens, _ = encode(model, images, read=tokens_read(model))
     pooled = pool(model, tokens)

@@ -16,9 +16,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from litert_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
-from keras_vit.export.tflite.arithmetic import ROTATE_BACK
+from keras_vit.export.names import ATTENTION_PROJECTIONS, HEAD, NORM, PATCHES, ROTATE_BACK, VALUES
 from keras_vit.export.tflite.flatbuffer import MIN_RUNTIME, operator_code, operators_of_kind, unpack_model
-from keras_vit.export.tflite.graph_rewrite import VALUES, encoder_blocks
+from keras_vit.export.tflite.graph_rewrite import encoder_blocks
 
 _Code = schema.BuiltinOperator
 Operation = qtyping.TFLOperationName
@@ -26,7 +26,6 @@ Algorithm = algorithm_manager.AlgorithmName
 # Weights are int8 with one scale per output channel; those of 4 bits have one per _BLOCK inputs of an output channel.
 _BLOCK = 32  # the smallest of XNNPACK and litert-quantizer
 INT4 = "int4-weights"
-PATCHES = "patch_embedding"  # the convolution that embeds them
 DYNAMIC = ("dynamic-int8", INT4)  # activations are quantized at run time, within each matrix product
 STATIC = {
     "mixed-int8": (Operation.BATCH_MATMUL,),  # of queries and keys; the rest as in dynamic-int8
@@ -44,6 +43,9 @@ _NEW_KERNELS = {
     (_Type.FLOAT32, _Type.INT4): (14, b"2.21.0"),
     (_Type.INT16,): (1, b"2.20.0"),
 }
+_SQUARES = (_Code.SQUARE, _Code.SQUARED_DIFFERENCE)
+_OF_VARIANCES = (*_SQUARES, _Code.RSQRT, _Code.SQRT, _Code.ADD, _Code.SUB, _Code.MUL, _Code.MEAN, _Code.SUM)
+_OF_VARIANCES += (_Code.MAXIMUM, _Code.RESHAPE)
 ALL_ELSE = "all else"  # pixels, patches, the last normalization
 
 
@@ -67,11 +69,11 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
         work.update_quantization_recipe(".*", Operation.DEPTHWISE_CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
     if name in ("dynamic-int8", "mixed-int8"):
         # NPUs run matrix products of float activations and 8-bit weights, but no convolution.
-        work.update_quantization_recipe(PATCHES, Operation.CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
+        work.update_quantization_recipe(_any_of([PATCHES]), Operation.CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
     if name == INT4:  # First and last layer stay at 8 bits, as is usual, and so do the projections of attention
-        # ("MatMul"), 1/12 of the weights that cause a third of the error of DINOv2-S.
+        # (1/12 of the weights that cause a third of the error of DINOv2-S).
         granularity = _granularity(float32)
-        inner = f"^(?!.*(head|attention/MatMul|{ROTATE_BACK}))"
+        inner = f"^(?!.*{_any_of([HEAD, ATTENTION_PROJECTIONS, ROTATE_BACK])})"
         work.add_dynamic_config(inner, Operation.FULLY_CONNECTED, 4, granularity, Algorithm.OCTAV)
     for operation in STATIC.get(name, ()):
         work.add_static_config(".*", operation, ACTIVATION_BITS[name], 8)
@@ -80,22 +82,72 @@ def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: 
             work.update_quantization_recipe(".*", end, algorithm_key=Algorithm.NO_QUANTIZE)
     if name == "mixed-int8":
         # Attention weights are small: with steps for the largest of them, most would become 0.
-        work.update_quantization_recipe(VALUES, Operation.BATCH_MATMUL, algorithm_key=Algorithm.NO_QUANTIZE)
+        work.update_quantization_recipe(_any_of([VALUES]), Operation.BATCH_MATMUL, algorithm_key=Algorithm.NO_QUANTIZE)
     if name == "int16x8":
         # A variance is a square: with steps for its whole range, small ones, whose inverse root matters, become 0.
-        work.update_quantization_recipe("norm", Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
+        for operation in _variances(unpack_model(float32)):
+            pattern = f"^{re.escape(operation)}(;|$)"
+            work.update_quantization_recipe(pattern, Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
+        work.update_quantization_recipe(_any_of([NORM]), Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
         # The converter names a matrix product after the normalization that it folded into it.
-        work.add_static_config("norm", Operation.FULLY_CONNECTED, ACTIVATION_BITS[name], 8)
+        work.add_static_config(_any_of([NORM]), Operation.FULLY_CONNECTED, ACTIVATION_BITS[name], 8)
     for pattern in keep_float:
         work.update_quantization_recipe(pattern, Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
     with _quiet():
         result = work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
     model = unpack_model(result.quantized_model)
+    _fit_biases(model, unpack_model(float32))
     if name == "int8":
         use_integer_operations(model)
         _use_uint8_ends(model)
     _reject_old_runtimes(model)
     return model
+
+
+def _fit_biases(model, float32):
+    """Gives weights larger steps where biases, of 32 bits in steps of input times weight, would overflow, in place.
+
+    As where a batch normalization with a small gamma was folded into a convolution: litert-quantizer clips such biases.
+    """
+    codes = (_Code.FULLY_CONNECTED, _Code.CONV_2D, _Code.DEPTHWISE_CONV_2D)
+    layers, originals = (
+        [found for code in codes for found in operators_of_kind(part, code)] for part in (model, float32)
+    )
+    for (graph, layer), (before, original) in 2 * list(zip(layers, originals, strict=True)):  # layers may share weights
+        entry, weight, bias = (graph.tensors[index] for index in (*layer.inputs, -1)[:3])
+        if layer.inputs[-1] < 0 or bias.type not in (_Type.INT32, _Type.INT64):
+            continue
+        weights, biases = (
+            float32.buffers[before.tensors[index].buffer].data.view("float32") for index in original.inputs[1:3]
+        )
+        (step,), axis = entry.quantization.scale, weight.quantization.quantizedDimension
+        scales = np.maximum(weight.quantization.scale, np.abs(biases) / step / 2**30).astype("float32")
+        if np.allclose(bias.quantization.scale, step * scales, rtol=1e-5, atol=0):
+            continue
+        integers = np.moveaxis(np.rint(np.moveaxis(weights.reshape(weight.shape), axis, -1) / scales), -1, axis)
+        model.buffers[weight.buffer].data = np.clip(integers, -127, 127).astype("int8").ravel().view("uint8")
+        dtype = "int32" if bias.type == _Type.INT32 else "int64"
+        model.buffers[bias.buffer].data = np.rint(biases / step / scales).astype(dtype).view("uint8")
+        weight.quantization.scale, bias.quantization.scale = scales, (step * scales).astype("float32")
+
+
+def _variances(model) -> list[str]:
+    """Names of the operations from squares to roots of their sums, in any network."""
+    names = []
+    for graph in model.subgraphs:
+        producers = {int(output): operator for operator in graph.operators for output in operator.outputs}
+        waiting = [
+            output for output in producers if operator_code(model, producers[output]) in (_Code.RSQRT, _Code.SQRT)
+        ]
+        while waiting:
+            operator = producers.pop(waiting.pop(), None)
+            code = operator and operator_code(model, operator)
+            if code not in _OF_VARIANCES:
+                continue
+            names.append(graph.tensors[operator.outputs[0]].name.decode())
+            if code != _Code.MUL or len({*operator.inputs}) > 1:
+                waiting += [] if code in _SQUARES else map(int, operator.inputs)
+    return names
 
 
 def _reject_old_runtimes(model):
@@ -149,14 +201,22 @@ def use_integer_operations(model: schema.ModelT):
             continue
         readers = consumers[int(before.outputs[0])]
         readers.remove(operator)
+        removed += [] if readers else [before]
         operator.inputs = np.array([before.inputs[0], *operator.inputs[1:]], "int32")
-        operator.outputs = np.array(after[0].outputs, "int32")
-        if code == _Code.REDUCE_MAX:  # the kernel compares integers
-            graph.tensors[operator.outputs[0]].quantization = graph.tensors[operator.inputs[0]].quantization
+        if code == _Code.REDUCE_MAX:  # the kernel compares integers: the QUANTIZE changes their scale, or is not needed
+            source, maximum = graph.tensors[operator.inputs[0]], graph.tensors[operator.outputs[0]]
+            maximum.type, maximum.quantization = source.type, source.quantization
             model.operatorCodes[operator.opcodeIndex].version = 2  # the first with integers (TFLite's op_version.cc)
-        removed += after if readers else [before, *after]
+            if not _same_scale(maximum, graph.tensors[after[0].outputs[0]]):
+                continue
+        operator.outputs = np.array(after[0].outputs, "int32")
+        removed += after
     graph.operators = [operator for operator in graph.operators if not any(operator is other for other in removed)]
     _remove_unused_tensors(model, graph)
+
+
+def _same_scale(*tensors) -> bool:
+    return len({(*tensor.quantization.scale, *tensor.quantization.zeroPoint) for tensor in tensors}) == 1
 
 
 def _quantize_unread_outputs(model, graph, consumers):
@@ -185,11 +245,12 @@ def _use_uint8_ends(model):
     """Makes input and output uint8: the QUANTIZE and DEQUANTIZE at the ends requantize between integers instead."""
     (graph,) = model.subgraphs
     codes = [code.builtinCode for code in model.operatorCodes]
-    first = next(operator for operator in graph.operators if operator.inputs[0] in graph.inputs)
-    last = next(operator for operator in graph.operators if operator.outputs[0] in graph.outputs)
-    for operator, end, inner in ((first, first.inputs[0], first.outputs[0]), (last, last.outputs[0], last.inputs[0])):
-        if codes[operator.opcodeIndex] not in (_Code.QUANTIZE, _Code.DEQUANTIZE):
+    for end in (graph.inputs[0], graph.outputs[0]):
+        operators = [operator for operator in graph.operators if end in (*operator.inputs, *operator.outputs)]
+        if len(operators) > 1 or codes[operators[0].opcodeIndex] not in (_Code.QUANTIZE, _Code.DEQUANTIZE):
             continue  # stays in float
+        (operator,) = operators
+        inner = operator.outputs[0] if end in operator.inputs else operator.inputs[0]
         operator.opcodeIndex = codes.index(_Code.QUANTIZE)
         operator.builtinOptionsType, operator.builtinOptions = schema.BuiltinOptions.NONE, None
         quantization = graph.tensors[inner].quantization
@@ -222,7 +283,7 @@ def all_but(model, part: str) -> tuple[str, ...]:
 
 
 def _any_of(names):
-    return f"({'|'.join(map(re.escape, names))})"
+    return f"({'|'.join(re.escape(HEAD if name == 'head' else name) for name in names)})"
 
 
 @contextlib.contextmanager

@@ -112,20 +112,43 @@ def _best_scale(weights, importance, low, high):
     return scales[np.argmin(errors, axis=0), np.arange(len(largest))]
 
 
+def linear_layers(model: schema.ModelT) -> list[tuple[schema.SubGraphT, schema.OperatorT]]:
+    """The operators whose weights `learn_rounding` rounds, each with its subgraph."""
+    return [found for code in _LINEAR for found in operators_of_kind(model, code)]
+
+
+def patch_size(graph: schema.SubGraphT, layer: schema.OperatorT) -> tuple[int, int] | None:
+    """Height and width of the patches that a linear layer multiplies, (1, 1) for a FULLY_CONNECTED.
+
+    None for a convolution whose patches overlap, are padded or have gaps.
+    """
+    if layer.builtinOptionsType == schema.BuiltinOptions.FullyConnectedOptions:
+        return 1, 1
+    (height, width), options = map(int, graph.tensors[layer.inputs[1]].shape[1:3]), layer.builtinOptions
+    rows, columns = graph.tensors[layer.inputs[0]].shape[1:3]
+    padded = options.padding == schema.Padding.SAME and (rows % height or columns % width)
+    apart = (options.strideH, options.strideW) == (height, width) != (1, 1)
+    return (height, width) if apart and not padded and options.dilationHFactor == options.dilationWFactor == 1 else None
+
+
 def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
     """Rounds the integer weights of a model again, in place, and subtracts the mean error from biases.
 
-    Weights of 8 bits keep their scales. Convolutions are those of patches, see `calibration.input_moments`.
+    Weights of 8 bits keep their scales. Convolutions are those of patches. Weights that several layers share stay as
+    they are.
     """
-    uses = Counter(tensor.buffer for graph in model.subgraphs for tensor in graph.tensors)
-    products, originals = (
-        [found for code in _LINEAR for found in operators_of_kind(part, code)] for part in (model, float32)
+    uses = Counter(
+        graph.tensors[index].buffer
+        for graph in model.subgraphs
+        for operator in graph.operators
+        for index in operator.inputs
+        if index >= 0
     )
-    for (graph, product), (before, original) in zip(products, originals, strict=True):
+    for (graph, product), (before, original) in zip(linear_layers(model), linear_layers(float32), strict=True):
         weight, exact = graph.tensors[product.inputs[1]], before.tensors[original.inputs[1]]
-        of_input = moments.get(before.tensors[original.inputs[0]].name.decode())
+        of_input = moments.get((before.tensors[original.inputs[0]].name.decode(), patch_size(before, original)))
         bits = _BITS.get(weight.type)
-        if bits is None or of_input is None or model.buffers[weight.buffer].data is None:
+        if bits is None or of_input is None or model.buffers[weight.buffer].data is None or uses[weight.buffer] > 1:
             continue
         exact = float32.buffers[exact.buffer].data.view("float32").reshape(exact.shape[0], -1)
         if len(of_input) != exact.shape[1] + 1:
@@ -136,7 +159,7 @@ def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
         tokens = of_input[-1, -1]
         mean, of_input = of_input[-1, :-1] / tokens, of_input[:-1, :-1] / tokens
         biases = [graph.tensors[index].buffer for index in product.inputs[2:] if index >= 0]
-        # Biases of the same values, such as zeros, are stored once.
+        # A layer may be called several times, and biases of the same values, such as zeros, are stored once.
         own_biases = [model.buffers[number] for number in biases if uses[number] == 1]
         if own_biases:  # correct the mean error, which the rounding therefore need not regard
             # Moments are products in float32, whose errors would let a small eigenvalue be negative.

@@ -36,7 +36,7 @@ class Composite(keras.layers.Layer):
 
     def get_config(self):
         own = self._at_first
-        if self.built:
+        if self.built or self.weights:  # a subclass of a model may be built by its first call
             settings = {path: layer_settings(layer, self) for path, layer in named_layers(self).items()}
             own = {"inner_layers": {path: s for path, s in settings.items() if s}, "frozen": frozen_parts(self)}
         return {**super().get_config(), **{name: value for name, value in own.items() if value}}
