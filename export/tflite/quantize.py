@@ -44,8 +44,8 @@ _NEW_KERNELS = {
     (_Type.INT16,): (1, b"2.20.0"),
 }
 _SQUARES = (_Code.SQUARE, _Code.SQUARED_DIFFERENCE)
-_OF_VARIANCES = (*_SQUARES, _Code.RSQRT, _Code.SQRT, _Code.ADD, _Code.SUB, _Code.MUL, _Code.MEAN, _Code.SUM)
-_OF_VARIANCES += (_Code.MAXIMUM, _Code.RESHAPE)
+_SUMS = (_Code.ADD, _Code.SUB, _Code.MUL, _Code.MEAN, _Code.SUM)
+_OF_VARIANCES = (*_SQUARES, *_SUMS, _Code.RSQRT, _Code.SQRT, _Code.MAXIMUM, _Code.RESHAPE)
 ALL_ELSE = "all else"  # pixels, patches, the last normalization
 
 
