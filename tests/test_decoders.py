@@ -24,8 +24,8 @@ import keras_vit
 from keras_vit.decoding import decode
 from keras_vit.export import write_saved_model, write_tflite
 from keras_vit.export.exported import open_exported
-from keras_vit.recipes.data import decoded_images, open_dataset
-from keras_vit.recipes.data.arrays import numbered
+from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.data.arrays import decoded_positions
 from keras_vit.recipes.data.transforms import decode_window
 from keras_vit.recipes.prepare.outcomes import STORED, examine
 from keras_vit.recipes.recipe import Data
@@ -269,7 +269,7 @@ def read_folder(images):
     """Number -> pixels, of the files that evaluation reads; it must name the others."""
     dataset, errors = open_dataset(Data(f"folder:{images}")), io.StringIO()
     with contextlib.redirect_stderr(errors):
-        batches = [*decoded_images(numbered(dataset), "test", 100, max_corrupt=1.0)]
+        batches = [*decoded_positions(dataset, "test", 100, 1.0)]
     numbers = [int(Path(name.decode()).stem) for name, *_ in dataset.read("test").as_numpy_iterator()]
     found = {numbers[position]: pixels for batch in batches for pixels, position in zip(*batch)}
     skipped = {number for number in range(len(FILES)) if number not in found}
