@@ -14,7 +14,7 @@ from keras_vit_cli.words import BatchSize, DataDir, Dataset, Json, MaxCorrupt, M
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Print the accuracy of a classifier, its expected calibration error (ECE) and more.
+    """Print the accuracy of a classifier, its calibration and more.
 
     MODEL is also a .tflite file, an .onnx file or a SavedModel of `keras-vit export`, or the .keras file of a model
     around one of keras_vit. Every image counts once.

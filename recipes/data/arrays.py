@@ -40,7 +40,7 @@ def _decoded(dataset, split, batch_size, max_corrupt, indices):
     if batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     total, corrupt = count_nonempty(dataset, split), []
-    selected = np.arange(total) if indices is None else np.unique(indices)
+    selected = np.arange(total) if indices is None else np.intersect1d(np.arange(total), indices)
     examples = decode_examples(dataset, read_examples(dataset, split, indices))
     with report_data_errors(dataset, split, only_reads=True):
         for position, (name, image, label) in zip(selected, examples.as_numpy_iterator()):
