@@ -25,25 +25,23 @@ def decoded_images(
     Args:
         indices: Array of the positions in the split of the images to read, from 0; None for all.
     """
-    decoded = _decoded(dataset, split, batch_size, max_corrupt, indices)
+    decoded = _decoded(dataset, split, max_corrupt, indices)
     yield from example_batches(((image, label) for _, image, label in decoded), batch_size)
 
 
 def decoded_positions(dataset: ImageDataset, split: str, batch_size: int, max_corrupt: float, indices=None):
     """`decoded_images` with the positions of the images in the split, from 0, in place of their labels."""
-    decoded = _decoded(dataset, split, batch_size, max_corrupt, indices)
+    decoded = _decoded(dataset, split, max_corrupt, indices)
     yield from example_batches(((image, position) for position, image, _ in decoded), batch_size)
 
 
-def _decoded(dataset, split, batch_size, max_corrupt, indices):
+def _decoded(dataset, split, max_corrupt, indices):
     """Yields position, pixels and label of each selected image that can be decoded."""
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     total, corrupt = count_nonempty(dataset, split), []
     selected = np.arange(total) if indices is None else np.intersect1d(np.arange(total), indices)
     examples = decode_examples(dataset, read_examples(dataset, split, indices))
     with report_data_errors(dataset, split, only_reads=True):
-        for position, (name, image, label) in zip(selected, examples.as_numpy_iterator()):
+        for (name, image, label), position in zip(examples.as_numpy_iterator(), selected):  # to the end of the examples
             if image.size:
                 yield position, image, label
             else:
@@ -55,6 +53,8 @@ def _decoded(dataset, split, batch_size, max_corrupt, indices):
 
 def example_batches(examples, batch_size: int):
     """Yields lists of images, and arrays of their labels, of pairs (image, label)."""
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1. Received: {batch_size}")
     examples = iter(examples)
     while batch := list(islice(examples, batch_size)):
         images, labels = zip(*batch)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.layers import AxialBlock, SinCosPositions, resample_grid
+from keras_vit.named_weights import named_weights
 
 # The toy of conftest.py in the letters of the closed forms: 17 tokens are 16 patches and a class token.
 D, M, L, K, C, PATCHES = 12, 24, 2, 3, 5, 16
@@ -122,10 +123,10 @@ def test_resized_keeps_all_other_weights(trained_toy, images, name):
     large = model.resized((24, 32))
     assert large(np.zeros((1, 24, 32, 3), "float32")).shape[0] == 1
     assert large.preprocessing.image_size == (24, 32)
-    other = {weight.path: weight for weight in large.weights}
-    for weight in model.weights:
-        if "/positions" not in weight.path:
-            np.testing.assert_array_equal(weight, other[weight.path], err_msg=weight.path)
+    resized = named_weights(large)
+    for path, weight in named_weights(model).items():
+        if not path.startswith("positions") and "/positions" not in path:
+            np.testing.assert_array_equal(weight, resized[path], err_msg=path)
 
 
 def test_resized_resamples_all_position_embeddings(trained_toy):
