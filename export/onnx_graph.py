@@ -41,7 +41,7 @@ def fuse(proto, onnx):
             graph.node.remove(node)
         else:
             used.update(_read(node))
-    for name in ("initializer", "value_info"):
+    for name in ("initializer", "value_info", "input"):  # inputs: also constants that were folded into others
         values = getattr(graph, name)
         kept = [value for value in values if value.name in used]
         del values[:]

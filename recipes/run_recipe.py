@@ -139,20 +139,20 @@ def run_unless_finished(recipe: Recipe) -> dict[str, float]:
     file = os.path.join(required_folder(recipe), METRICS)
     if tf.io.gfile.exists(file):
         check_resumable(recipe)
-        metrics = _read_metrics(file, ("loss", "top1", "images") if recipe.has_labels else ("loss",))
+        metrics = _read_metrics(file, "top1" if recipe.has_labels else "loss")
         check_finite_metrics(metrics, file)
         return metrics
     print(f"\n== {recipe.run.folder}")
     return run(recipe)
 
 
-def _read_metrics(file, names) -> dict[str, float]:
+def _read_metrics(file, name) -> dict[str, float]:
     try:
         with tf.io.gfile.GFile(file) as content:
             metrics = json.load(content)
-        if all(isinstance(value, int | float) for value in [*metrics.values(), *(metrics[name] for name in names)]):
+        if all(isinstance(value, int | float) for value in [metrics[name], *metrics.values()]):
             return metrics
-    except (ValueError, LookupError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         pass
     raise ValueError(f"{file} is damaged. Delete it: to resume writes it again, from the last checkpoint.")
 
