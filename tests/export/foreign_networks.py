@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from keras import layers as L
 from keras import ops
-from keras.src import applications
 from litert_quantizer import quantizer, recipe
 
 import keras_vit
@@ -153,22 +152,6 @@ ENDS = {
     "flat": lambda x: L.Flatten()(L.Conv2D(4, 1)(x)),
     "dense": lambda x: L.Dense(24, "elu")(L.GlobalMaxPooling2D()(x)),
 }
-NETWORK = {"include_top": False, "weights": None, "input_shape": (48, 48, 3)}
-# Networks of keras.applications with fewer blocks and channels, and how they take pixels.
-APPLICATIONS = {
-    "EfficientNet": ("pixels", lambda: applications.efficientnet.EfficientNet(0.3, 0.1, 48, **NETWORK)),
-    "ConvNeXt": ("pixels", lambda: applications.convnext.ConvNeXt([1, 1, 1, 1], [8, 16, 16, 24], **NETWORK)),
-    "DenseNet": ("imagenet", lambda: applications.densenet.DenseNet([1, 2, 2, 1], **NETWORK)),
-    "ResNetV2": ("half", lambda: applications.resnet.ResNet(_stacks, True, True, **NETWORK)),
-}
-
-
-def _stacks(x):
-    for number, width in enumerate((8, 16, 24)):
-        x = applications.resnet.stack_residual_blocks_v2(x, width, 1, name=f"conv{number}")
-    return x
-
-
 STEMS = {
     "patches": lambda x: L.Conv2D(16, 4, 4)(x),
     "overlapping": lambda x: L.Conv2D(16, 3, 2, "same")(x),

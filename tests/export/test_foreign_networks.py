@@ -140,10 +140,3 @@ def test_files_of_random_networks(seed, tmp_path):
     model, kinds = random_network(seed)
     print(kinds)
     check_files(model, tmp_path)
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("name", foreign.APPLICATIONS)
-def test_files_of_applications(name, tmp_path):
-    preprocessing, build = foreign.APPLICATIONS[name]
-    check_files(classifier(build(), preprocessing), tmp_path)
