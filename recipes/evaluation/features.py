@@ -64,13 +64,13 @@ def extract_features(
     labels = read_labels(dataset, split)
     if (labels if indices is None else labels[indices]).min(initial=0) < 0:
         raise ValueError(f"Each image of {split!r} of {dataset.name} must have one label. Choose other data.")
-    features, positions = extract_positions(
+    features, positions = _extract_positions(
         model, dataset, split, batch_size, indices, max_corrupt, verbose, preprocessing
     )
     return features, labels[positions]
 
 
-def extract_positions(
+def _extract_positions(
     model, dataset, split, batch_size, indices=None, max_corrupt=Data.max_corrupt, verbose=False, preprocessing=None
 ) -> tuple[np.ndarray, np.ndarray]:
     """`extract_features` with the positions of the images in the split, (n,) int64, in place of their labels."""

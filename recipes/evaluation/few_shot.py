@@ -11,7 +11,7 @@ from keras_vit.recipes.data import open_dataset, read_labels
 from keras_vit.recipes.data.arrays import check_any, indices_by_class
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
-from keras_vit.recipes.evaluation.features import extract_positions
+from keras_vit.recipes.evaluation.features import _extract_positions
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_errors import RecipeError
 
@@ -80,7 +80,7 @@ def few_shot(
     labels = read_labels(dataset, data.train_split)
     draws = [choose_shots(labels, max(recipe.shots), num_classes, seed) for seed in recipe.seeds]
     drawn = np.unique(np.concatenate([indices for draw in draws for indices in draw]))
-    extract = partial(extract_positions, model, dataset, batch_size=batch_size, max_corrupt=1.0, verbose=verbose)
+    extract = partial(_extract_positions, model, dataset, batch_size=batch_size, max_corrupt=1.0, verbose=verbose)
     if recipe.resizing == "big_vision":
         fields = {"resize": "squash", "crop_fraction": 0.875, "interpolation": "bilinear", "antialias": False}
         extract = partial(extract, preprocessing=replace(model.preprocessing, **fields))
