@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.compiled_model import CompiledModel
 from ai_edge_litert.interpreter import Interpreter
-from ai_edge_litert.schema_py_generated import BuiltinOperator, TensorType
+from ai_edge_litert.schema_py_generated import BuiltinOperator, ModelT, TensorType
 
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.parity import logit_cosine
@@ -81,6 +81,14 @@ def test_weights_have_a_scale_for_each_output_channel(artifacts, name):
     assert [len(one.shape) for one in floats] == ([4] if name in ("dynamic-int8", "mixed-int8") else [])  # patches
     for weight in (weight for weight in weights if weight.type != TensorType.FLOAT32):
         assert len(weight.quantization.scale) == weight.shape[0] > 1
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_readers_of_the_deprecated_operator_code_see_the_same_operation(artifacts, name):
+    """The schema asks for the smaller of the code and 127; here the flatbuffer is read without our own reader."""
+    codes = ModelT.InitFromPackedBuf(artifacts[name].read_bytes()).operatorCodes
+    assert [code.deprecatedBuiltinCode for code in codes] == [min(code.builtinCode, 127) for code in codes]
+    assert max(code.builtinCode for code in codes) > 0
 
 
 # Version of FULLY_CONNECTED and oldest TensorFlow, of LiteRT's op_version.cc and runtime_version.cc; those of
