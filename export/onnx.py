@@ -72,8 +72,10 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
         _import("onnxruntime")
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_files(path) as (file,):
-        _export(model, file, pixels)
+        constants = _export(model, file, pixels)
         proto = onnx.load(file)
+        arrays = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+        proto.graph.initializer.extend(arrays)
         fuse(proto, onnx)
         output = PROJECTION if is_projection(model) else "logits" if model.num_classes else "features"
         activation = output_activation(model)
@@ -157,3 +159,12 @@ def _export(model, file, pixels):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # from Keras's patch for NumPy 2
         model.export(str(file), format="onnx", input_signature=[spec], verbose=False, opset_version=TF2ONNX_OPSET)
+    return _constants(model, spec)
+
+
+def _constants(model, spec) -> dict:
+    """Arrays of a model that are no variables, by tensor: Keras leaves them as inputs, as of `Normalization`."""
+    import tensorflow as tf
+
+    graph = tf.function(model).get_concrete_function(tf.TensorSpec(spec.shape, spec.dtype, spec.name)).graph
+    return {tensor.name: value.numpy() for value, tensor in graph.captures if value.dtype != tf.resource}

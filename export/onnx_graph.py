@@ -41,7 +41,9 @@ def fuse(proto, onnx):
             graph.node.remove(node)
         else:
             used.update(_read(node))
-    for name in ("initializer", "value_info", "input"):  # inputs: also constants that were folded into others
+    for constant in [value for value in graph.input if value.name in {x.name for x in graph.initializer}]:
+        graph.input.remove(constant)
+    for name in ("initializer", "value_info"):
         values = getattr(graph, name)
         kept = [value for value in values if value.name in used]
         del values[:]

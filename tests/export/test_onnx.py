@@ -169,3 +169,16 @@ def test_hybrid_in_half_precision(tmp_path):
     path = write_onnx(model, tmp_path / "hybrid.onnx", dtype="float16")
     (logits,) = ReferenceEvaluator(str(path)).run(None, {"images": images.numpy()})
     np.testing.assert_allclose(logits, model(images), atol=0.05)
+
+
+def test_constants_of_other_networks_are_no_inputs(tmp_path):
+    """TensorFlow hands the mean and variance of `Normalization`, as in EfficientNet, to the graph as inputs."""
+    inputs = keras.Input((8, 8, 3))
+    normalized = keras.layers.Normalization(mean=(1.0, 2.0, 3.0), variance=(4.0, 5.0, 6.0))(inputs)
+    model = keras_vit.ImageClassifier(keras.Model(inputs, normalized), num_classes=3, preprocessing="pixels")
+    model.head.kernel.assign(np.random.default_rng(0).normal(size=(3, 3)))
+    images = np.random.default_rng(1).uniform(0, 255, (2, 8, 8, 3)).astype("float32")
+    session = onnxruntime.InferenceSession(str(write_onnx(model, tmp_path / "x.onnx")))
+    means = ((images - (1, 2, 3)) / np.sqrt((4, 5, 6))).mean(axis=(1, 2))
+    (logits,) = session.run(None, {"images": images})
+    np.testing.assert_allclose(logits, means @ np.asarray(model.head.kernel), rtol=1e-4)
