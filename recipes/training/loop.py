@@ -113,15 +113,17 @@ def _validate_if_interrupted(model, recipe, best, validation, step):
 
     The log's row says that an epoch ended there: the length of epochs may have changed.
     """
-    log, lacks = CsvLog(os.path.join(recipe.run.folder, LOG)), best and int(best.validated.numpy()) < step
-    row = next((row for row in read_log(log.file) if int(row["step"]) == step), None)
-    if row is None or (not lacks and any(value for name, value in row.items() if name.startswith("val_"))):
+    workers, log = Workers(strategy_of(model)), CsvLog(os.path.join(recipe.run.folder, LOG))
+    lacks = best and int(best.validated.numpy()) < step
+    row = next((row for row in read_log(log.file) if int(row["step"]) == step), {})
+    is_logged = any(value for name, value in row.items() if name.startswith("val_"))
+    if not workers.any(bool(row) and (lacks or not is_logged)):  # all of them validate, or none
         return
     batches, steps = validation["validation_data"], validation["validation_steps"]
     metrics = model.evaluate(batches, steps=steps, callbacks=[EvaluateWithEMA()], return_dict=True, verbose=0)
     metrics = {f"val_{name}": value for name, value in metrics.items()}
     check_finite_metrics(metrics, f"the validation after step {step}")
-    if Workers(strategy_of(model)).chief:
+    if workers.chief:
         log.complete(step, metrics)
     if lacks:
         end = keras.callbacks.CallbackList([SwapEMA(), best, SwapEMA()], model=model)

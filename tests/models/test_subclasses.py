@@ -71,6 +71,16 @@ class WithTable(keras_vit.VisionTransformer):
 
 
 @register
+class Named(keras_vit.VisionTransformer):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.projection = keras.layers.Dense(7, name="projection")
+
+    def call(self, images, training=None):
+        return self.projection(self.features(images, training=training))
+
+
+@register
 class TwoArguments(WithTable):
     def call(self, images, table, training=None):
         return super().call([images, table], training=training)
@@ -119,6 +129,19 @@ def test_other_inputs(kind, inputs, tmp_path):
     expected = randomize(model)(*inputs)
     assert model.built and len(model.weights) == 24
     np.testing.assert_allclose(reloaded(model, tmp_path / "m.keras")(*inputs), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [None, "int8"])
+def test_added_layers_with_names_are_quantized_and_frozen(mode, tmp_path):
+    model = randomize(Named(**OPTIONS))
+    model.freeze_encoder(1)
+    model.projection.trainable = False
+    if mode:
+        model.quantize(mode)
+    copy = reloaded(model, tmp_path / "m.keras")
+    assert copy.projection.quantization_mode == mode and not copy.projection.trainable
+    assert [w.path for w in copy.trainable_weights] == [w.path for w in model.trainable_weights]
+    np.testing.assert_array_equal(copy(IMAGES), model(IMAGES))
 
 
 @register
