@@ -5,6 +5,7 @@ import numpy as np
 from keras_vit.name_list import first_names
 
 POSITIONS = "positions/table"
+ADDED = "added/layer_"
 PATCH_KERNEL = "patch_embedding/projection/kernel"
 # Kernels that see the channels of images; the first that a model has.
 FIRST_KERNELS = ("backbone/root/conv_root/kernel", "backbone/conv_root/kernel", PATCH_KERNEL)
@@ -18,28 +19,35 @@ PARTS = (
 def named_weights(model) -> dict:
     """The model's variables by their path inside it, such as "encoder/block_0/mlp/hidden/kernel".
 
-    Those of an `ImageClassifier`'s backbone and of the layers of a subclass have numbers, "backbone/0" and "added/0":
-    names of these layers may differ in a copy.
+    Those of an `ImageClassifier`'s backbone have numbers, "backbone/0": names of its layers may differ in a copy. See
+    `named_layers` for those of the layers of a subclass.
     """
     backbone = model.backbone.weights if getattr(model, "any_backbone", False) else ()
     added = [variable for layer in getattr(model, "_added_layers", ()) for variable in layer.weights]
     others = {"backbone": backbone, "added": added}
-    numbers = {id(weight): f"{part}/{i}" for part, weights in others.items() for i, weight in enumerate(weights)}
-    names = [numbers.get(id(variable), variable.path.removeprefix(f"{model.path}/")) for variable in model.weights]
-    return dict(zip(names, model.weights))
+    names = {id(weight): f"{part}/{i}" for part, weights in others.items() for i, weight in enumerate(weights)}
+    layers = {layer.path: name for name, layer in named_layers(model).items() if name.startswith(ADDED)}
+    for variable in added:
+        layer, _, name = variable.path.rpartition("/")
+        if layer in layers:
+            names[id(variable)] = f"{layers[layer]}/{name}"
+    return {names.get(id(weight), weight.path.removeprefix(f"{model.path}/")): weight for weight in model.weights}
 
 
 def named_layers(model) -> dict:
     """The layers inside a model or layer, at any depth, by their path inside it, such as "encoder/block_0/mlp/hidden".
 
-    Those of an `ImageClassifier`'s backbone, which has a configuration of its own, are not among them.
+    Those of an `ImageClassifier`'s backbone, which has a configuration of its own, are not among them. Those that a
+    subclass adds have numbers, "added/layer_0", because Keras may name them otherwise in a copy.
     """
     from keras_vit.keras_internals import all_layers
 
     others = all_layers(model.backbone) if getattr(model, "any_backbone", False) else []
-    prefix, seen = f"{model.path}/", set(map(id, others))
+    added = [layer for added in getattr(model, "_added_layers", ()) for layer in all_layers(added)]
+    prefix, seen = f"{model.path}/", set(map(id, [*others, *added]))
     layers = [layer for layer in all_layers(model) if (layer.path or "").startswith(prefix) and id(layer) not in seen]
-    return {layer.path.removeprefix(prefix): layer for layer in layers}
+    numbered = {f"{ADDED}{number}": layer for number, layer in enumerate(added)}
+    return {**{layer.path.removeprefix(prefix): layer for layer in layers}, **numbered}
 
 
 def merged_weights(model) -> dict:
@@ -75,7 +83,7 @@ def _parts_around(name):
 def freeze(model, parts):
     """Freezes the layers and weights inside a model that have these paths; see `frozen_parts`."""
     for path, layer in named_layers(model).items():
-        if path in parts:
+        if in_part(path, parts):
             layer.trainable = False
     for name, variable in named_weights(model).items():
         if in_part(name, parts):

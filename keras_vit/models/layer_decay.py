@@ -1,6 +1,7 @@
 """Groups of weights for fine-tuning: layer-wise learning rates, and weights without decay."""
 
 from keras_vit.models.vit import VisionTransformer, group_of
+from keras_vit.named_weights import named_weights
 
 # Last parts of the names of weights without decay, as in big_vision (which decays kernels only) and timm: call
 # `optimizer.exclude_from_weight_decay(var_names=NO_WEIGHT_DECAY)` before the optimizer is built.
@@ -12,7 +13,7 @@ def layer_groups(model) -> list[list]:
 
     Returns:
         depth + 2 lists of variables: everything before the blocks (ResNet, patches, tokens, positions); one list per
-        block, with the positions that are added before it; last normalization, pooling and heads.
+        block, with the positions that are added before it; last normalization, pooling, heads and a subclass's layers.
 
     Raises:
         ValueError: The model is not a VisionTransformer.
@@ -20,9 +21,9 @@ def layer_groups(model) -> list[list]:
     if not isinstance(model, VisionTransformer):
         raise ValueError(f"Expected a VisionTransformer. Received: {model.name}, a {type(model).__name__}")
     groups: list[list] = [[] for _ in range(model.config.depth + 2)]
-    for variable in model.trainable_variables:
-        name = variable.path.removeprefix(f"{model.path}/")
-        groups[group_of(name, model.config.depth)].append(variable)
+    for name, variable in named_weights(model).items():
+        if variable.trainable:
+            groups[group_of(name, model.config.depth)].append(variable)
     return groups
 
 

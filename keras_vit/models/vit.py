@@ -313,7 +313,8 @@ class VisionTransformer(ImageModel):
 
         Args:
             trainable_blocks: Number of last blocks to train, with the normalization, pooling and head after them; 0 for
-                a linear probe, the head alone; None to train all, also what is before the first block.
+                a linear probe, the head alone; None to train all, also what is before the first block. Layers that a
+                subclass adds are trained like the head.
 
         Raises:
             ValueError: The model has fewer blocks.
@@ -329,15 +330,15 @@ class VisionTransformer(ImageModel):
             if trainable_blocks:
                 is_frozen = group_of(f"{path}/", depth) <= depth - trainable_blocks
             else:
-                is_frozen = not in_part(path, HEADS)
+                is_frozen = not in_part(path, (*HEADS, "added"))
             if is_frozen:
                 layer.trainable = False
 
 
 def group_of(name: str, depth: int) -> int:
-    """The number of the `layer_groups` that a weight with this path inside the model belongs to."""
+    """The number of the `layer_groups` that a weight of this name belongs to, see `named_weights`."""
     block = re.match(r"encoder/block_(\d+)/|positions_(\d+)/", name)
     if block:
         return 1 + int(block[1] or block[2])
-    is_last = name.startswith(("encoder/", "pooling/", "pooled_norm/", "pre_logits/", "head"))
+    is_last = name.startswith(("encoder/", "pooling/", "pooled_norm/", "pre_logits/", "head", "added/"))
     return depth + 1 if is_last and not name.startswith("encoder/initial_norm/") else 0

@@ -7,6 +7,7 @@ import tensorflow as tf
 from randomize import randomize
 
 import keras_vit
+from keras_vit.models.layer_decay import layer_wise_factors
 
 OPTIONS = {"image_size": 8, "patch_size": 4, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3, "num_classes": 5}
 IMAGES = np.random.default_rng(1).uniform(-1, 1, (4, 8, 8, 3)).astype("float32")
@@ -71,10 +72,10 @@ class WithTable(keras_vit.VisionTransformer):
 
 
 @register
-class Named(keras_vit.VisionTransformer):
+class Projected(keras_vit.VisionTransformer):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.projection = keras.layers.Dense(7, name="projection")
+        self.projection = keras.Sequential([keras.layers.Dense(9, "relu"), keras.layers.Dense(7)])
 
     def call(self, images, training=None):
         return self.projection(self.features(images, training=training))
@@ -131,17 +132,25 @@ def test_other_inputs(kind, inputs, tmp_path):
     np.testing.assert_allclose(reloaded(model, tmp_path / "m.keras")(*inputs), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", [None, "int8"])
-def test_added_layers_with_names_are_quantized_and_frozen(mode, tmp_path):
-    model = randomize(Named(**OPTIONS))
-    model.freeze_encoder(1)
-    model.projection.trainable = False
-    if mode:
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+@pytest.mark.parametrize("mode", [None, "int8", "lora"])
+def test_what_is_done_to_added_layers_is_saved(mode, tmp_path):
+    model = randomize(Projected(**OPTIONS))
+    first, last = model.projection.layers
+    if mode == "lora":
+        first.enable_lora(2)
+    elif mode:
         model.quantize(mode)
+    model.freeze_encoder(1)
+    last.trainable = False
     copy = reloaded(model, tmp_path / "m.keras")
-    assert copy.projection.quantization_mode == mode and not copy.projection.trainable
-    assert [w.path for w in copy.trainable_weights] == [w.path for w in model.trainable_weights]
-    np.testing.assert_array_equal(copy(IMAGES), model(IMAGES))
+    assert [layer.quantization_mode for layer in copy.projection.layers] == [None if mode == "lora" else mode] * 2
+    assert [layer.trainable for layer in copy.projection.layers] == [True, False]
+    assert len(copy.trainable_weights) == len(model.trainable_weights) > 2
+    factors = layer_wise_factors(model, 0.5)
+    assert [factors[weight.path] for weight in first.trainable_weights] == [1] * len(first.trainable_weights)
+    np.testing.assert_allclose(copy(IMAGES), model(IMAGES), atol=1e-6)
 
 
 @register
