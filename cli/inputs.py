@@ -90,10 +90,13 @@ def check_dataset(dataset: str):
 
 def keras_class(path: Path) -> str | None:
     """Class of the model in a .keras file; None for anything else, for which `keras_vit.load` has error messages."""
-    if path.suffix != ".keras" or not zipfile.is_zipfile(path):
+    if path.suffix != ".keras":
         return None
-    with zipfile.ZipFile(path) as file:
-        return json.loads(file.read("config.json"))["class_name"] if "config.json" in file.namelist() else None
+    try:
+        with zipfile.ZipFile(path) as file:
+            return json.loads(file.read("config.json"))["class_name"]
+    except Exception:  # missing or damaged in any way
+        return None
 
 
 def load_default(load: Callable, note: Callable):

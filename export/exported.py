@@ -6,6 +6,7 @@ Keras is not imported, and TensorFlow for a SavedModel only: the others answer w
 import importlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,7 +74,22 @@ def open_exported(path) -> ExportedClassifier:
     """
     path = Path(path)
     openers = {".tflite": _open_tflite, ".onnx": _open_onnx}
-    return openers.get(path.suffix, _open_saved_model)(path)
+    with naming_damage(path):
+        return openers.get(path.suffix, _open_saved_model)(path)
+
+
+@contextmanager
+def naming_damage(path):
+    """Raises a ValueError that names the file or folder for errors of readers: each kind of damage has a class."""
+    try:
+        yield
+    except (OSError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, ValueError) and str(path) in str(error):
+            raise
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        raise ValueError(f"{path} cannot be read: {reason}. Export or copy it again.") from error
 
 
 def describe_exported(path) -> tuple[str, dict]:
@@ -86,6 +102,11 @@ def describe_exported(path) -> tuple[str, dict]:
         ValueError, OSError, ImportError: See `open_exported`.
     """
     path = Path(path)
+    with naming_damage(path):
+        return _describe(path)
+
+
+def _describe(path):
     tensors: dict[str, Sequence]  # by signature: inputs and outputs
     if path.suffix == ".tflite":
         from keras_vit.export.tflite.metadata import read_description
@@ -138,10 +159,8 @@ def onnx_session(path):
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
         raise ImportError(f"ONNX files require onnxruntime: pip install 'vit-for-keras[onnx]' ({error}).") from error
-    try:
+    with naming_damage(path):
         return runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:  # each kind of damage has a class of onnxruntime's own
-        raise ValueError(f"{path} cannot be read: {error}. Export or copy it again.") from error
 
 
 def _open_tflite(path):
@@ -251,7 +270,12 @@ def _load_saved_model(folder):
 
 def _classifier(path, probabilities, preprocessing, class_names, num_classes, activation):
     names = names_of_outputs(class_names, num_classes)
-    return ExportedClassifier(str(path), probabilities, preprocessing, names, num_classes, activation)
+
+    def named_probabilities(pixels):
+        with naming_damage(path):
+            return probabilities(pixels)
+
+    return ExportedClassifier(str(path), named_probabilities, preprocessing, names, num_classes, activation)
 
 
 def stated_preprocessing(config, path) -> Preprocessing:

@@ -5,6 +5,7 @@ B batch, H W pixels of the model, h w pixels of an image, N tokens, K heads, C c
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import keras
@@ -119,7 +120,8 @@ def _serving_functions(model, class_names: list[str] | None = None) -> dict:
     preprocessing = model.preprocessing
     functions, ours = {}, inside(model)
     if not isinstance(model, OuterModel):
-        features = _function(lambda images: {"features": tf.cast(model.features(images), tf.float32)}, spec)
+        output = model.features if model.num_classes else partial(model, training=False)  # of a subclass: what it calls
+        features = _function(lambda images: {"features": tf.cast(output(images), tf.float32)}, spec)
         functions, predict = {"serving_default": features}, features
     if is_projection(model):
         predict = _function(lambda images: {PROJECTION: tf.cast(model(images, training=False), tf.float32)}, spec)

@@ -155,12 +155,15 @@ def after_build(layer, function):
     layer.build = build_first
 
 
+_OF_WEIGHTS = ("_regularizer", "_constraint")
+
+
 def layer_settings(layer, whole) -> dict:
     """What the configuration of a layer states of `quantize`, `enable_lora` and a dtype policy other than the whole's.
 
     Returns:
-        Those of "dtype", "quantization_config", "lora_rank" and "lora_alpha" that apply, serialized; see
-        `restore_settings`.
+        Those of "dtype", "quantization_config", "lora_rank", "lora_alpha" and regularizers and constraints such as
+        "kernel_regularizer" that apply, serialized; see `restore_settings`.
     """
     settings, policy = {}, _policy(layer)
     if policy != _policy(whole):
@@ -169,11 +172,20 @@ def layer_settings(layer, whole) -> dict:
         settings["quantization_config"] = keras.saving.serialize_keras_object(layer.quantization_config)
     if has_lora(layer):
         settings |= {"lora_rank": layer.lora_rank, "lora_alpha": layer.lora_alpha}
+    for name, value in vars(layer).items():
+        if name.endswith(_OF_WEIGHTS) and value is not None:
+            settings[name] = keras.saving.serialize_keras_object(value)
     return settings
 
 
 def restore_settings(layer, settings: dict):
     """Gives a built layer the `layer_settings` of another one; its weights are to be loaded afterwards."""
+    for name in settings.keys() & {name for name in vars(layer) if name.endswith(_OF_WEIGHTS)}:
+        value = keras.saving.deserialize_keras_object(settings[name])
+        setattr(layer, name, value)
+        weight, _, kind = name.rpartition("_")
+        if weight != "activity":
+            setattr(getattr(layer, weight), kind, value)
     if "dtype" in settings:
         layer._dtype_policy = keras.dtype_policies.get(settings["dtype"])
     mode = layer.quantization_mode

@@ -314,14 +314,20 @@ def _classify(model, images):
         first, second = (tf.reshape(layer_norm(norm, token_slice(tokens, i, 1)), (batch, -1)) for i in (0, 1))
         with tf.name_scope(HEAD):
             logits = (model.head(first) + model.head_distillation(second)) / 2
-    elif not (is_rewritten(model) or getattr(type(model), "call", None) is ImageModel.call):
+    elif _has_own_call(model):
         logits = model(images)
     else:
         logits = _named(HEAD, model.head)(_features(model, images))
     return keras.activations.get(output_activation(model))(logits)
 
 
+def _has_own_call(model) -> bool:
+    return not (is_rewritten(model) or getattr(type(model), "call", None) is ImageModel.call)
+
+
 def _embed(model, images):
+    if _has_own_call(model) and (is_projection(model) or not model.num_classes):
+        return model(images)
     features = _features(model, images)
     return _named(HEAD, model.head)(features) if is_projection(model) else features
 

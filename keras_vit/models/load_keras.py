@@ -36,10 +36,12 @@ def load_keras(weights, num_classes, resample, arguments):
     check_arguments(weights, type(model), arguments)
     check_patch_size(weights, getattr(model, "patch_size", None), arguments)
     size, names = arguments.pop("image_size", None), arguments.pop("class_names", model.class_names)
-    dtype = keras.dtype_policies.get(arguments.pop("dtype", keras.config.dtype_policy()))
+    dtype = arguments.pop("dtype", None)
+    if dtype is not None or not isinstance(model.dtype_policy, keras.dtype_policies.DTypePolicyMap):  # which stays
+        dtype = keras.dtype_policies.get(dtype)  # None: the global one
     trainable = arguments.pop("trainable", None)
     changes = any(not _same(model.get_config().get(name), value) for name, value in arguments.items())
-    if changes or model.dtype_policy != dtype:
+    if changes or (dtype and model.dtype_policy != dtype):
         model = _with_arguments(model, weights, arguments, dtype)
     if trainable is not None:  # of the whole model, whatever the file says of its parts
         set_trainable(model, trainable)
@@ -58,10 +60,11 @@ def _with_arguments(model, weights, arguments, dtype):
     from keras_vit.named_weights import copy_weights, first_kernel, named_weights
 
     config = {**model.get_config(), **arguments}
-    if model.dtype_policy != dtype:
+    if dtype and model.dtype_policy != dtype:
+        config["dtype"] = dtype
         for settings in config.get("inner_layers", {}).values():
             settings.pop("dtype", None)
-    changed = type(model).from_config({**config, "dtype": dtype})
+    changed = type(model).from_config(config)
     ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (model, changed))
     if kernel := first_kernel(ours):  # whose channels are adapted
         ours[kernel], theirs[kernel] = ((*shapes[kernel][:2], shapes[kernel][3]) for shapes in (ours, theirs))

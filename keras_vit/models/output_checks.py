@@ -21,6 +21,7 @@ EXCHANGED_RIGHT, EXCHANGED_WRONG = [-2.5, -2.25, -2.1, 1.75], [3.5, 3.25, 3.1, -
 # of precision or recall. For functions of users at 0.5 alone: any other threshold of logits may be that of a sigmoid,
 # which is above 0.6 where the logit is above 0.405.
 ANY_THRESHOLD, THRESHOLD_OF_USERS = np.linspace(0.501, 0.999, 200).tolist(), [0.501]
+COMPUTATIONS = {"update_state", "result", "call", "__call__"}
 # Arguments of Keras's metrics, any of which may make them take logits for these probabilities.
 ARGUMENTS: dict[str, list[dict]] = {
     "sigmoid": [{"from_logits": True}, {"threshold": 0}, {"thresholds": 0}, {"threshold": 1e-6}],
@@ -38,7 +39,7 @@ def check_loss_and_metrics(model, losses, metrics):
     classes = model.num_classes
     for item in keras.tree.flatten(losses):
         loss = _resolved(item, keras.losses.get, classes)
-        if not is_projection(model) and _takes_probabilities(loss, classes):
+        if not is_projection(model) and (_takes_probabilities(loss, classes) or _is_of_fractions(loss, classes)):
             raise ValueError(
                 "The model's outputs are logits. Expected a loss of logits: keras.losses.SparseCategoricalCrossentropy("
                 "from_logits=True) for numbers of classes, CategoricalCrossentropy or BinaryCrossentropy(from_logits="
@@ -94,8 +95,9 @@ def _takes_probabilities(item, num_classes) -> bool | None:
 
 
 def _is_by_keras(item) -> bool:
-    """Whether Keras computes it, with arguments whose meaning is known."""
-    kind = item if inspect.isfunction(item) else type(item)
+    """Whether Keras computes it, with arguments whose meaning is known; also in subclasses that do not change it."""
+    kinds = [item] if inspect.isfunction(item) else type(item).__mro__
+    kind = next((kind for kind in kinds if _is_of_keras(kind) or COMPUTATIONS & vars(kind).keys()), None)
     return _is_of_keras(kind) and kind is not keras.metrics.MeanMetricWrapper
 
 
@@ -153,6 +155,19 @@ def _update(metric, labels, outputs):
     metric.reset_state()
     metric.update_state(labels, outputs)
     return metric.result()
+
+
+def _is_of_fractions(loss, num_classes) -> bool:
+    """Whether a loss is 0 at the labels and below 0 beyond, such as Dice, or not finite where an output is below 0."""
+    for labels, outputs in _examples(examples := 4, num_classes):
+        points = ((0.75, 0.25), (1.0, 0.0), (1.5, -0.5))  # outputs of the right classes, and of others
+        try:
+            within, at, beyond = (_value(loss, labels, outputs([y] * examples, [x] * examples)) for y, x in points)
+        except Exception:  # of other labels than these, or None
+            continue
+        if np.isfinite(within).all():
+            return not np.isfinite(beyond).all() or (np.allclose(at, 0, atol=1e-6) and beyond.sum() < -1e-3)
+    return False
 
 
 def _is_flat_below_zero(loss, num_classes) -> bool:

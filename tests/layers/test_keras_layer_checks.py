@@ -117,3 +117,15 @@ def test_what_is_done_to_the_layers_inside_is_in_the_configuration(kind, argumen
     assert [inner.get_config() for inner in theirs] == [inner.get_config() for inner in leaves]
     assert [weight.trainable for weight in copy.weights] == [weight.trainable for weight in layer.weights]
     assert copy.get_config() == layer.get_config()
+
+
+def test_regularizers_of_layers_inside_are_in_the_configuration():
+    layer = layers.Mlp(mlp_dim=24)
+    layer.build(TOKENS)
+    dense = next(inner for inner in all_layers(layer) if type(inner) is keras.layers.Dense)
+    dense.kernel_regularizer = keras.regularizers.L2(0.1)
+    copy = layers.Mlp.from_config(layer.get_config())
+    copy.build(TOKENS)
+    copy.set_weights(layer.get_weights())
+    (loss,) = copy.losses
+    np.testing.assert_allclose(loss, 0.1 * np.sum(dense.get_weights()[0] ** 2), rtol=1e-6)

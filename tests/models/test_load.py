@@ -117,6 +117,17 @@ def test_keras_files(trained_toy, images, tmp_path):
             keras_vit.load(file, **arguments)
 
 
+def test_a_policy_for_each_layer_is_kept(toy, images, tmp_path):
+    policies = keras.dtype_policies.DTypePolicyMap("float32")
+    policies["vit/encoder/block_0/mlp/out"] = keras.dtype_policies.DTypePolicy("mixed_bfloat16")
+    model, file = toy(depth=1, dtype=policies, name="vit"), tmp_path / "vit.keras"
+    model.save(file)
+    for loaded in (keras_vit.load(file), keras_vit.load(file, dropout=0.1)):
+        assert loaded.encoder.blocks[0].mlp.out.compute_dtype == "bfloat16"
+        np.testing.assert_array_equal(loaded.features(images), model.features(images))
+    assert keras_vit.load(file, dtype="float32").encoder.blocks[0].mlp.out.compute_dtype == "float32"
+
+
 def test_whole_models_in_hdf5(toy, tmp_path):
     model, file = toy(depth=1), tmp_path / "model.h5"
     with pytest.raises(ValueError, match=".keras"):

@@ -80,6 +80,7 @@ class Half(metrics.Metric):
         metrics.AUC,
         metrics.AUC(multi_label=True, num_labels=4),
         metrics.AUC(curve="PR"),
+        type("OwnAUC", (metrics.AUC,), {})(),
         metrics.SensitivityAtSpecificity(0.97),
         metrics.SpecificityAtSensitivity(0.02),
         metrics.PrecisionAtRecall(0.1),
@@ -157,6 +158,11 @@ def test_metrics_of_logits(toy, model, metric):
         partial(losses.sparse_categorical_crossentropy),  # without a configuration, as of other libraries
         lambda y, p: losses.sparse_categorical_crossentropy(y, p),
         [lambda y, p: losses.categorical_crossentropy(y, p)],
+        losses.CategoricalGeneralizedCrossEntropy(),
+        losses.Dice(),
+        losses.Tversky(),
+        "poisson",
+        lambda y, p: 1 - (2 * ops.sum(y * p) + 1) / (ops.sum(y) + ops.sum(p) + 1),
     ],
 )
 def test_losses_of_probabilities(model, loss):
