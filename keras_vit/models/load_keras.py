@@ -55,7 +55,8 @@ def load_keras(weights, num_classes, resample, arguments):
 
 def _with_arguments(model, weights, arguments, dtype):
     """The same weights in a model with other arguments, such as another dropout, or another precision."""
-    from keras_vit.named_weights import copy_weights, first_kernel, named_weights
+    from keras_vit.models.copying import copy_weights
+    from keras_vit.named_weights import first_kernel, named_weights
 
     config = {**model.get_config(), **arguments}
     if model.dtype_policy != dtype:

@@ -15,8 +15,9 @@ from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.recompute import Dropout
 from keras_vit.models import vit_layers
 from keras_vit.models.config import ViTConfig
+from keras_vit.models.copying import copy_weights
 from keras_vit.models.image_model import ImageModel, linear_head
-from keras_vit.named_weights import copy_weights, in_part, named_layers
+from keras_vit.named_weights import in_part, named_layers
 
 HEADS = ("head", "head_distillation", "pre_logits")
 
