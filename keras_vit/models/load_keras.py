@@ -9,8 +9,7 @@ from pathlib import Path
 
 import keras
 
-from keras_vit.images import as_size
-from keras_vit.integers import is_integer
+from keras_vit.images import as_size, is_integer
 from keras_vit.keras_internals import set_trainable
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT

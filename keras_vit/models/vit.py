@@ -8,8 +8,7 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from keras_vit.images import as_size, patch_grid
-from keras_vit.integers import is_integer
+from keras_vit.images import as_size, is_integer, patch_grid
 from keras_vit.keras_internals import set_trainable
 from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.recompute import Dropout
