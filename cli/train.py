@@ -14,6 +14,7 @@ from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe_errors import check_all
 from keras_vit.recipes.recipe_values import check_sections
 from keras_vit.weights.files import RECIPE
+from keras_vit_cli.inputs import keras_class
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
 from keras_vit_cli.recipe_options import check_start, parse_fields
 from keras_vit_cli.words import Recipe, corrupt_note
@@ -174,8 +175,6 @@ def _print_result(recipe, metrics: dict[str, float]):
 def next_commands(recipe) -> list[str]:
     """Commands for the model in a recipe's local folder."""
     import keras
-
-    from keras_vit_cli.inspect.model import keras_class
 
     folder = recipe.run.folder
     if not recipe.has_labels:

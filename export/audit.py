@@ -5,34 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keras_vit.export import audit_targets as tables
+from keras_vit.export.findings import NPU, Finding, counted, grouped
 from keras_vit.export.tflite.flatbuffer import move_to_front, pack_model, read_signatures, unpack_model
 from keras_vit.export.tflite.graph import read_delegation, read_graph
 
 __all__ = ["TARGETS", "Audit", "Finding", "audit"]
 
 TARGETS = ("cpu-xnnpack", "gpu", "litert2")
-NPU = "npu:"  # before a chip, such as "npu:SM8750"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Operations of one kind that an accelerator does not support for one reason.
-
-    Args:
-        target: One of `audit.TARGETS`, or "npu:" and a chip.
-        operation: Name in TFLite's schema, or of a custom operation, such as "FlexErf".
-        dtype: Dtype of its first input that is not a constant; "float32 x int8" with dynamic-range weights.
-        count: Number of these operations.
-        location: Index of the first one in the file, and the name of its output.
-        reason: Why, and a replacement where one is known.
-    """
-
-    target: str
-    operation: str
-    dtype: str
-    count: int
-    location: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -186,20 +165,3 @@ def _xnnpack_reason(operation):
         return f"{' and '.join(sorted(wide))} is not supported; use int32 or float32"
     table = tables.XNNPACK | (tables.XNNPACK_INT8 if operation.dtype in ("int8", "uint8") else {})
     return table.get(operation.name, "the delegate does not support it with these dtypes or options")
-
-
-def counted(target: str, unsupported) -> tuple[Finding, ...]:
-    """One finding per kind of operation and reason, from pairs (operation, reason)."""
-    groups = grouped(unsupported, lambda pair: (pair[0].name, pair[0].dtype, pair[1]))
-    return tuple(
-        Finding(target, name, dtype, len(group), group[0][0].location, reason)
-        for (name, dtype, reason), group in groups.items()
-    )
-
-
-def grouped(items, key) -> dict:
-    """Lists of the items with equal keys, in the order of their first item."""
-    groups: dict = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups

@@ -10,7 +10,7 @@ import numpy as np
 from keras_vit.class_names import checked_lines
 from keras_vit.classification import check_no_projection, known_names
 from keras_vit.keras_internals import all_layers
-from keras_vit.named_weights import copy_weights
+from keras_vit.models.copying import copy_weights
 from keras_vit.outer_model import OuterModel, image_model
 
 

@@ -15,7 +15,6 @@ from keras_vit import layers as layers
 from keras_vit import variants as variants
 from keras_vit import weights as weights
 from keras_vit.class_names import decode_predictions as decode_predictions
-from keras_vit.classification import classify as classify
 from keras_vit.inspect.attention import attention_rollout as attention_rollout
 from keras_vit.models.axial_resnet import AxialResNet as AxialResNet
 from keras_vit.models.axial_resnet import AxialResNetConfig as AxialResNetConfig
@@ -29,6 +28,7 @@ from keras_vit.models.layer_decay import layer_groups as layer_groups
 from keras_vit.models.layer_decay import layer_wise_factors as layer_wise_factors
 from keras_vit.models.load import load as load
 from keras_vit.models.vit import VisionTransformer as VisionTransformer
+from keras_vit.outer_model import classify as classify
 from keras_vit.preprocessing import Preprocessing as Preprocessing
 from keras_vit.version import __version__ as __version__
 from keras_vit.zoo import AxialResNet50 as AxialResNet50

@@ -3,32 +3,12 @@
 from keras import ops
 
 from keras_vit.class_names import NUM_CLASSES, SIGMOID_CLASSES, imagenet_class_names, top_classes
-from keras_vit.outer_model import image_model
 
 BATCH_SIZE = 32
 
 
-def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
-    """The most likely classes of images, most likely first.
-
-    Args:
-        model: A classifier of keras_vit, or a Sequential or functional model around one, whose outputs are logits or
-            end in a softmax or sigmoid.
-        images: One image or a list: paths, Pillow images, or arrays of pixels in [0, 255]; a batch (B, H, W, 3) is B
-            images. See `Preprocessing`.
-        top: Number of classes per image, at most all.
-
-    Returns:
-        For each image a list of (class name, probability). Names are those of the model (`model.class_names`), else
-        ImageNet's for 1000, 21841 and 21843 classes, else "class 0", "class 1", ... For the probabilities see
-        `output_activation`.
-
-    Raises:
-        ValueError: The model has no head, one for every token, or a projection such as CLIP's; an image cannot be read;
-            pixels are not in [0, 255].
-        FileNotFoundError: A file does not exist.
-    """
-    model = image_model(model)
+def most_likely_classes(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
+    """`keras_vit.classify` for a model of ours or an `OuterModel`."""
     check_no_projection(model)
     if not model.num_classes or getattr(model.config, "pooling", None) == "none":
         raise ValueError(
@@ -84,5 +64,5 @@ def known_names(model) -> tuple[str, ...] | None:
 
 
 def output_names(model) -> tuple[str, ...]:
-    """The name of each output, see `classify`."""
+    """The name of each output, see `keras_vit.classify`."""
     return known_names(model) or tuple(f"class {i}" for i in range(model.num_classes))

@@ -8,7 +8,7 @@ from numbers import Integral
 
 import numpy as np
 
-from keras_vit.integers import is_integer
+__all__ = ["as_size", "denormalize", "normalize", "patch_grid"]
 
 
 def normalize(images, mean=0.5, std=0.5):
@@ -28,6 +28,11 @@ def denormalize(images):
 
     pixels = ops.round((ops.cast(images, "float32") + 1.0) * 127.5)
     return ops.cast(ops.clip(pixels, 0.0, 255.0), "uint8")
+
+
+def is_integer(value, minimum: int = 1) -> bool:
+    """Whether a value is an integer of at least `minimum`; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= minimum
 
 
 def as_size(size, name: str = "image_size") -> tuple[int, int]:

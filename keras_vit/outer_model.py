@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_vit.classification import most_likely_classes
 from keras_vit.images import normalize
 from keras_vit.keras_internals import all_layers, call_of, operations_of
 from keras_vit.rgb import as_rgb
@@ -68,6 +69,29 @@ def image_model(model):
     return model if hasattr(model, "classify") else OuterModel(model)
 
 
+def classify(model, images, top: int = 5) -> list[list[tuple[str, float]]]:
+    """The most likely classes of images, most likely first.
+
+    Args:
+        model: A classifier of keras_vit, or a Sequential or functional model around one, whose outputs are logits or
+            end in a softmax or sigmoid.
+        images: One image or a list: paths, Pillow images, or arrays of pixels in [0, 255]; a batch (B, H, W, 3) is B
+            images. See `Preprocessing`.
+        top: Number of classes per image, at most all.
+
+    Returns:
+        For each image a list of (class name, probability). Names are those of the model (`model.class_names`), else
+        ImageNet's for 1000, 21841 and 21843 classes, else "class 0", "class 1", ... For the probabilities see
+        `output_activation`.
+
+    Raises:
+        ValueError: The model has no head, one for every token, or a projection such as CLIP's; an image cannot be read;
+            pixels are not in [0, 255].
+        FileNotFoundError: A file does not exist.
+    """
+    return image_model(model).classify(images, top)
+
+
 class OuterModel:
     """A Sequential or functional model around one of ours, with the attributes that `classify` and exports read.
 
@@ -103,9 +127,7 @@ class OuterModel:
 
     def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
         """See `keras_vit.classify`."""
-        from keras_vit.classification import classify  # which imports this module
-
-        return classify(self, images, top)
+        return most_likely_classes(self, images, top)
 
     def preprocess(self, images):
         """Images of any size, pixels in [0, 255], as the outer model takes them; a list if it takes any size."""

@@ -17,7 +17,7 @@ from memory import release_memory
 from randomize import randomize
 
 import keras_vit
-from keras_vit.cache_dir import cache_dir
+from keras_vit.weights.downloads import cache_dir
 
 # Each graph runs once or twice, too: optimizing it takes longer. Commands in processes of their own optimize theirs.
 tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})

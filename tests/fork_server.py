@@ -14,8 +14,9 @@ import sys
 import traceback
 
 MODULES = (
-    "keras_vit_cli.main keras_vit_cli.train keras_vit_cli.finetune keras_vit.recipes.run_recipe tensorflow_datasets "
-    "keras_vit.recipes.configs keras_vit.recipes.learning_rate_sweep sklearn.datasets"
+    "keras_vit_cli.main keras_vit_cli.train keras_vit_cli.finetune "
+    "keras_vit.recipes.run_recipe keras_vit.recipes.configs keras_vit.recipes.learning_rate_sweep "
+    "tensorflow_datasets sklearn.datasets"
 )
 
 

@@ -1,9 +1,12 @@
-"""Which package imports which, and what commands load."""
+"""Which module imports which, and what commands load."""
 
 import ast
 import os
+import re
 import subprocess
 import sys
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,25 +16,56 @@ ROOT = Path(__file__).parents[1]
 # TensorFlow's datasets and checkpoints, its lowering for XLA, the tape of gradients: imported in functions.
 BACKENDS = "decoding model_garden keras_internals pixel_checks xla/island recompute inspect/attention".split()
 HEAVY = {"keras", "tensorflow", "jax", "torch"}
+# The links by which folders are imported.
+PACKAGES = {"recipes": "keras_vit/recipes", "export": "keras_vit/export", "cli": "keras_vit_cli"}
 
 
-@pytest.mark.parametrize(
-    "folder,except_files,forbidden",
-    [
-        ("keras_vit", (), ("keras_vit.recipes", "keras_vit.export", "keras_vit_cli")),
-        ("keras_vit", BACKENDS, ("tensorflow", "jax")),
-        ("recipes", (), ("keras_vit.export", "keras_vit_cli")),
-        ("export", (), ("keras_vit.recipes", "keras_vit_cli")),
-    ],
-)
-def test_direction_of_imports(folder, except_files, forbidden):
-    for file in (ROOT / folder).rglob("*.py"):
-        if any(file.match(f"{name}.py") for name in except_files):
-            continue
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not [name for name in names for root in forbidden if f"{name}.".startswith(f"{root}.")], file
+@cache
+def imports():
+    """What each file of the packages imports, also in its functions: files of theirs, and other modules."""
+    files = {}
+    for folder in ("keras_vit", *PACKAGES):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            path = file.relative_to(ROOT).as_posix()
+            module = path.replace(folder, PACKAGES.get(folder, folder), 1).removesuffix(".py").removesuffix("/__init__")
+            files[module.replace("/", ".")] = path
+    graph = {}
+    for path in files.values():
+        names = set()
+        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                inner = (f"{node.module}.{alias.name}" for alias in node.names)
+                names |= {name if name in files else node.module for name in inner}
+        graph[path] = {files.get(name, name) for name in names} - {path}
+    return graph
+
+
+def rooms():
+    """The paths of each room, from the top of the tables in docs/layout.md to their end."""
+    rows = re.findall(r"^\| (`.+?`) \| ", (ROOT / "docs/layout.md").read_text(), re.MULTILINE)
+    return [re.findall("`(.+?)`", row) for row in rows]
+
+
+def test_a_module_imports_from_its_own_room_and_from_those_below():
+    height = {path: -i for i, room in enumerate(rooms()) for path in room}
+    heights = {file: height[max(filter(file.startswith, height), key=len)] for file in imports()}
+    assert len(heights) > 200 and {*height.values()} == {*heights.values()}
+    for file, names in imports().items():
+        others = names & {*heights}
+        assert not [other for other in others if heights[other] > heights[file]], file
+        assert not (file.startswith("recipes/") and [other for other in others if other.startswith("export/")]), file
+
+
+def test_no_circle_of_imports():
+    TopologicalSorter(imports()).prepare()  # raises CycleError, which lists the files
+
+
+def test_the_core_uses_keras_ops_only():
+    for file, names in imports().items():
+        if file.startswith("keras_vit/") and not file.endswith(tuple(f"/{name}.py" for name in BACKENDS)):
+            assert not {"tensorflow", "jax"} & {name.partition(".")[0] for name in names}, file
 
 
 def output_of(code, *arguments, **options):

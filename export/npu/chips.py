@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from keras_vit.export.audit import Finding
+from keras_vit.export.findings import Finding
 
 # Folders of `ai_edge_litert.aot.vendors`, and the class of LiteRT's targets.
 VENDORS = ("qualcomm", "mediatek", "google_tensor", "samsung", "intel_openvino")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from keras_vit.atomic_write import write_file
-from keras_vit.export.audit import NPU, Finding, counted
+from keras_vit.export.findings import NPU, Finding, counted
 from keras_vit.export.npu.chips import Chip, NpuReport, check_machine, check_sdk, litert_file, qualcomm_libraries
 from keras_vit.export.tflite.graph import Operation, read_graph
 

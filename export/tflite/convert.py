@@ -33,7 +33,7 @@ from keras_vit.export.tflite.graph_rewrite import available_signatures, signatur
 from keras_vit.export.tflite.metadata import Description, pack_with_metadata
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, STATIC, operations_of, quantize
 from keras_vit.export.tflite.rounding import learn_rounding
-from keras_vit.integers import is_integer
+from keras_vit.images import is_integer
 from keras_vit.outer_model import OuterModel, image_model
 
 FLOATS = ("float32", "float16")

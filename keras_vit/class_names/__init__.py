@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from keras_vit.integers import is_integer
+from keras_vit.images import is_integer
 from keras_vit.name_list import first_names
 from keras_vit.trained import local_folder
 

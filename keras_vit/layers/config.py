@@ -4,8 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import wraps
-
-from keras_vit.integers import python_integers
+from numbers import Integral
 
 REMAT = (None, "mlp", "attention", "block")
 
@@ -99,3 +98,12 @@ def fields_as_keywords(kind: type) -> Callable:
         return init_from_fields
 
     return decorate
+
+
+def python_integers(value):
+    """NumPy's integers as Python's, also inside tuples, lists and dicts; everything else unchanged."""
+    if isinstance(value, dict):
+        return {name: python_integers(inner) for name, inner in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(python_integers(inner) for inner in value)
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value

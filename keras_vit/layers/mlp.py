@@ -5,8 +5,8 @@ from functools import partial
 import keras
 from keras import ops
 
-from keras_vit.integers import python_integers
 from keras_vit.layers.composite import Composite
+from keras_vit.layers.config import python_integers
 from keras_vit.layers.xla.mlp import QUICK, apply_dense, exact_gelu, gelu_for_training
 from keras_vit.layers.xla.recompute import Dropout, recompute_dropout
 

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.integers import is_integer, python_integers
+from keras_vit.images import is_integer
+from keras_vit.layers.config import python_integers
 
 RESAMPLINGS = ("corners", "half_pixel", "bicubic", "bicubic_offset", "bicubic_antialias")
 # Against rounding errors of the factor that DINO's code passes to PyTorch; it moves the samples too.

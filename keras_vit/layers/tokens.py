@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_vit.integers import is_integer
+from keras_vit.images import is_integer
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import keras
 from keras import ops
 
-from keras_vit.images import as_size
-from keras_vit.integers import is_integer
+from keras_vit.images import as_size, is_integer
 from keras_vit.layers.axial import AxialAttention, check_channels
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.layers.resnet.bottleneck import GROUPS, ResNetUnit, shrunk

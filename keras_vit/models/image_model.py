@@ -14,12 +14,13 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from keras_vit.classification import classify
+from keras_vit.classification import most_likely_classes
 from keras_vit.keras_internals import all_layers, inside_lambda, numbered_name, of_size, release_gradients
 from keras_vit.layers.composite import Composite
+from keras_vit.models.copying import copy_weights
 from keras_vit.models.output_checks import check_loss_and_metrics
 from keras_vit.models.pixel_checks import ChecksPixels, is_ours
-from keras_vit.named_weights import copy_weights, in_part
+from keras_vit.named_weights import in_part
 from keras_vit.other_words import with_other_words
 from keras_vit.pixel_range import expected_range, scaled
 from keras_vit.preprocessing import Preprocessing
@@ -238,7 +239,7 @@ class ImageModel(Composite, ChecksPixels):
 
     def classify(self, images, top: int = 5) -> list[list[tuple[str, float]]]:
         """The `top` most likely classes of images with their probabilities; see `keras_vit.classify`."""
-        return classify(self, images, top)
+        return most_likely_classes(self, images, top)
 
     @property
     def preprocessing(self) -> Preprocessing:

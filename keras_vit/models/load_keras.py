@@ -9,8 +9,7 @@ from pathlib import Path
 
 import keras
 
-from keras_vit.images import as_size
-from keras_vit.integers import is_integer
+from keras_vit.images import as_size, is_integer
 from keras_vit.keras_internals import set_trainable
 from keras_vit.models.axial_resnet import AxialResNet
 from keras_vit.models.bit import BiT
@@ -57,7 +56,8 @@ def load_keras(weights, num_classes, resample, arguments):
 
 def _with_arguments(model, weights, arguments, dtype):
     """The same weights in a model with other arguments, such as another dropout, or another precision."""
-    from keras_vit.named_weights import copy_weights, first_kernel, named_weights
+    from keras_vit.models.copying import copy_weights
+    from keras_vit.named_weights import first_kernel, named_weights
 
     config = {**model.get_config(), **arguments}
     if dtype and model.dtype_policy != dtype:

@@ -8,15 +8,15 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from keras_vit.images import as_size, patch_grid
-from keras_vit.integers import is_integer
+from keras_vit.images import as_size, is_integer, patch_grid
 from keras_vit.keras_internals import set_trainable
 from keras_vit.layers.config import fields_as_keywords
 from keras_vit.layers.xla.recompute import Dropout
 from keras_vit.models import vit_layers
 from keras_vit.models.config import ViTConfig
+from keras_vit.models.copying import copy_weights
 from keras_vit.models.image_model import ImageModel, linear_head
-from keras_vit.named_weights import copy_weights, in_part, named_layers
+from keras_vit.named_weights import in_part, named_layers
 
 HEADS = ("head", "head_distillation", "pre_logits")
 

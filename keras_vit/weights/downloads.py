@@ -1,6 +1,7 @@
 """Downloads checkpoints by name, from public storage to a cache, or from the Hugging Face Hub to the Hub's cache."""
 
 import hashlib
+import os
 import re
 import socket
 import time
@@ -9,7 +10,6 @@ from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 from keras_vit.atomic_write import new_files
-from keras_vit.cache_dir import cache_dir
 from keras_vit.progress import downloading
 from keras_vit.weights.published import FOLDERS, resolve
 
@@ -20,6 +20,11 @@ HUGGING_FACE_FILES = (
     *("config.json", "preprocessor_config.json", "processor_config.json", "open_clip_config.json"),
     *("*.safetensors", "*.safetensors.index.json"),
 )
+
+
+def cache_dir() -> Path:
+    """Absolute path of keras_vit in KERAS_HOME, by default in ~/.keras; it may not exist yet."""
+    return Path(os.environ.get("KERAS_HOME") or "~/.keras").expanduser().absolute() / "keras_vit"
 
 
 def cache_path(name: str) -> Path:

@@ -9,7 +9,6 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.cache_dir import cache_dir
 from keras_vit.preprocessing import Preprocessing
 from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, read_encoded, read_labels
@@ -19,6 +18,7 @@ from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.version import __version__
+from keras_vit.weights.downloads import cache_dir
 
 
 def cache_folder() -> Path:

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from keras_vit.cache_dir import cache_dir
 from keras_vit.recipes.preflight import compiler
 from keras_vit.recipes.preflight.live_tensors import layer_name, peak_live_tensors
 from keras_vit.recipes.preflight.report import StepReport, Topology
 from keras_vit.recipes.preflight.step_programs import StepPrograms
 from keras_vit.recipes.remote_files import write_file
+from keras_vit.weights.downloads import cache_dir
 
 # Compiler errors that depend on the program alone; others may be due to the state of this machine.
 REPRODUCIBLE = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")

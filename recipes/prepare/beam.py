@@ -3,8 +3,8 @@
 from etils import epath
 
 from keras_vit.recipes.data.image_folder import list_files
-from keras_vit.recipes.prepare.builder import SourceFolder
 from keras_vit.recipes.prepare.outcomes import STORED, HashIndex, examine, write_skipped
+from keras_vit.recipes.prepare.source import SourceFolder
 
 try:
     import apache_beam as beam

@@ -24,7 +24,7 @@ from keras_vit.recipes.data.arrays import decode_examples
 from keras_vit.recipes.data.datasets import open_dataset
 from keras_vit.recipes.data.image_dataset import count_examples
 from keras_vit.recipes.data.image_folder import walk_files
-from keras_vit.recipes.prepare.builder import Images, open_source, write_reports, write_shards
+from keras_vit.recipes.prepare.builder import Images, write_reports, write_shards
 from keras_vit.recipes.prepare.outcomes import (
     STORED,
     THRESHOLD_BITS,
@@ -38,6 +38,7 @@ from keras_vit.recipes.prepare.outcomes import (
     map_in_threads,
     write_skipped,
 )
+from keras_vit.recipes.prepare.source import open_source
 from keras_vit.recipes.recipe import Data
 
 # Always written: a folder that has one was written by `prepare` and may be replaced.

@@ -10,9 +10,9 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import AxialResNet, BiT, VisionTransformer
 from keras_vit.keras_internals import set_trainable
+from keras_vit.models.copying import copy_weights
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.load import ImageSizeWarning
-from keras_vit.named_weights import copy_weights
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.data.transforms import evaluation_preprocessing
 from keras_vit.recipes.distillation import build_distillation

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe_file import write_recipe
-from keras_vit_cli.inspect import model as inspect_model
+from keras_vit_cli import train
 from keras_vit_cli.train import find_recipe, next_commands, run_name
 
 
@@ -83,7 +83,7 @@ def test_a_model_without_labels_is_fine_tuned():
 
 
 def test_commands_for_a_classifier(monkeypatch):
-    monkeypatch.setattr(inspect_model, "keras_class", lambda path: "VisionTransformer")
+    monkeypatch.setattr(train, "keras_class", lambda path: "VisionTransformer")
     data = "--dataset cifar10 --split test --data-dir /d"
     expected = [
         f"keras-vit evaluate runs/x {data} --per-class",
@@ -94,7 +94,7 @@ def test_commands_for_a_classifier(monkeypatch):
     evaluate, export, inspect = commands("cifar10", dataset="folder:~/my photos", max_corrupt=0.2)
     assert evaluate.endswith(" --max-corrupt 0.2 --per-class") and " --max-corrupt 0.2 " in export
     assert f"--images '{Path.home()}/my photos' " in inspect
-    monkeypatch.setattr(inspect_model, "keras_class", lambda path: "BiT")
+    monkeypatch.setattr(train, "keras_class", lambda path: "BiT")
     assert commands("cifar10", data_dir="/d") == expected[:2]
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     assert commands("cifar10", data_dir="/d") == expected[:1]

@@ -146,8 +146,9 @@ def stop_where_work_begins(monkeypatch):
     )
     for name in ("check_dataset", "check_new_run", "check_weights"):  # of files that the reader has
         monkeypatch.setattr(f"keras_vit_cli.recipe_options.{name}", lambda path: None)
-    for work in ("run_recipe.run", "learning_rate_sweep.sweep", "preflight.preflight"):
-        monkeypatch.setattr(f"keras_vit.recipes.{work}", work_begins)
+    for work in ("keras_vit.recipes.run_recipe.run", "keras_vit.recipes.learning_rate_sweep.sweep"):
+        monkeypatch.setattr(work, work_begins)
+    monkeypatch.setattr("keras_vit.recipes.preflight.preflight", work_begins)
     monkeypatch.setattr("keras_vit_cli.preflight.PreflightNpu.run", work_begins)
 
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 from goldens import golden_file, golden_io
 
 import keras_vit
-from keras_vit.named_weights import copy_weights, named_weights
+from keras_vit.models.copying import copy_weights
+from keras_vit.named_weights import named_weights
 from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
 from keras_vit.recipes.masked_patch import MaskedPatchModel
 

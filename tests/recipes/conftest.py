@@ -1,8 +1,11 @@
-"""Recipes of tiny models on the digits, shared by tests of training."""
+"""Recipes of tiny models on the digits, strategies, and models without XLA, shared by tests of training."""
 
 from dataclasses import replace
+from functools import partialmethod
 
+import keras
 import pytest
+import tensorflow as tf
 
 from keras_vit.recipes.recipe import Architecture, Data, MaskedAutoencoder, MaskedPatch, Optimizer, Run, Supervised
 
@@ -30,3 +33,22 @@ def supervised(masked):
     architecture = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
     optimizer = Optimizer("sgd", 0.01, warmup_steps=1)
     return Supervised(architecture, data=data, optimizer=optimizer, run=masked.run, total_steps=2)
+
+
+@pytest.fixture
+def without_xla(monkeypatch):
+    """Models that recipes compile are not compiled by XLA, which takes seconds."""
+    monkeypatch.setattr(keras.Model, "compile", partialmethod(keras.Model.compile, jit_compile=False))
+
+
+@pytest.fixture
+def strategy_of():
+    """Function from a number of replicas, up to four, to a strategy; one replica needs none."""
+
+    def build(replicas):
+        if replicas == 1:
+            return tf.distribute.get_strategy()
+        devices = [f"CPU:{index}" for index in range(replicas)]
+        return tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+
+    return build

@@ -5,7 +5,8 @@ import pytest
 from goldens import FOUNDATION, GOLDENS, golden_file, golden_io, golden_weights
 
 import keras_vit
-from keras_vit.named_weights import copy_weights, named_weights
+from keras_vit.models.copying import copy_weights
+from keras_vit.named_weights import named_weights
 from keras_vit.weights import load_weights, open_checkpoint, save
 
 SHAPE = {"patch_size": 16, "depth": 2, "width": 48, "mlp_dim": 96, "num_heads": 3}

@@ -3,8 +3,9 @@
 import keras
 from keras import ops
 
-from keras_vit.integers import is_integer, python_integers
+from keras_vit.images import is_integer
 from keras_vit.layers.composite import Composite
+from keras_vit.layers.config import python_integers
 from keras_vit.layers.resnet.standardized_conv import GroupNorm, StandardizedConv2D
 
 GROUPS = 32

@@ -1,0 +1,11 @@
+from .arrays import decoded_images as decoded_images
+from .arrays import read_encoded as read_encoded
+from .arrays import read_labels as read_labels
+from .datasets import open_dataset as open_dataset
+from .image_dataset import ImageDataset as ImageDataset
+from .image_dataset import count_examples as count_examples
+from .pipeline import count_training_images as count_training_images
+from .pipeline import evaluation_arrays as evaluation_arrays
+from .pipeline import evaluation_batches as evaluation_batches
+from .pipeline import training_batches as training_batches
+from .pipeline import training_pixels as training_pixels
