@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
 from keras_vit.recipes.agreement import check_equal
-from keras_vit.recipes.checkpoints.run_folder import find_checkpoints, list_folder
-from keras_vit.recipes.checkpoints.run_identity import RunIdentity
+from keras_vit.recipes.checkpoints.run_folder import RunIdentity, find_checkpoints, list_folder
 from keras_vit.recipes.checkpoints.stop_signals import StopSignals
 from keras_vit.recipes.distributed import Workers, strategy_of, whole_array
 from keras_vit.recipes.remote_files import error_summary
