@@ -13,7 +13,7 @@ from keras_vit.class_names import LABELS, class_names_text
 from keras_vit.model_card import model_card
 from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, required_folder
 from keras_vit.recipes.data.corrupt_images import skipped_summary
-from keras_vit.recipes.distributed import on_this_process
+from keras_vit.recipes.jax_devices import on_this_process
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.runs.open_run import open_run

@@ -8,7 +8,7 @@ import os
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.distributed import JaxDevices, Strategy
+from keras_vit.recipes.jax_devices import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe, Run
 from keras_vit.recipes.recipe_errors import RecipeError, check_all
 from keras_vit.recipes.training.accumulation import check_batch_size

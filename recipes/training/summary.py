@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.recipes.distributed import JaxDevices
+from keras_vit.recipes.jax_devices import JaxDevices
 from keras_vit.recipes.runs.open_run import OpenRun
 from keras_vit.recipes.training.keras_internals import is_default_strategy
 

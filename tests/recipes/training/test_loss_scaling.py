@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.distributed import JaxDevices
+from keras_vit.recipes.jax_devices import JaxDevices
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
 from keras_vit.recipes.runs.device_checks import check_devices, check_precision
 from keras_vit.recipes.supervised import compile_classifier
