@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -11,8 +10,8 @@ from keras_vit.recipes import masked_autoencoder, masked_patch
 from keras_vit.recipes.checkpoints.checkpoints import TrainingState
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.data import training_pixels
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch import MaskedPatchModel
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel, masked_autoencoder_batches
+from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches
 from keras_vit.recipes.patches import Reconstruction
 from keras_vit.recipes.recipe import MaskedAutoencoder, MaskedPatch, SelfSupervised
 from keras_vit.recipes.runs.open_run import OpenRun
@@ -23,21 +22,12 @@ from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 from keras_vit.weights.files import MODEL
 
 SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
-
-
-class Kind(NamedTuple):
-    """What differs between the kinds: functions that return model and losses, batches, and reconstructions."""
-
-    build: Callable[..., tuple]
-    batches: Callable[..., tf.data.Dataset]
-    reconstruct: Callable[..., Reconstruction]
-
-
-KINDS = {
-    MaskedPatch: Kind(masked_patch.build, masked_patch.masked_patch_batches, masked_patch.reconstruct),
-    MaskedAutoencoder: Kind(
-        masked_autoencoder.build, masked_autoencoder.masked_autoencoder_batches, masked_autoencoder.reconstruct
-    ),
+# What differs between the kinds.
+BUILD: dict[type, Callable] = {MaskedPatch: masked_patch.build, MaskedAutoencoder: masked_autoencoder.build}
+BATCHES: dict[type, Callable] = {MaskedPatch: masked_patch_batches, MaskedAutoencoder: masked_autoencoder_batches}
+RECONSTRUCT: dict[type, Callable] = {
+    MaskedPatch: masked_patch.reconstruct,
+    MaskedAutoencoder: masked_autoencoder.reconstruct,
 }
 
 
@@ -78,7 +68,7 @@ class Pretraining:
 def compile_self_supervised(recipe: SelfSupervised, replacements=NOTHING_REPLACED) -> SelfSupervisedModel:
     """The compiled model of a recipe, whose `vit` is the result of the training; inside the strategy's scope."""
     vit = build_model(recipe.architecture, recipe.data, recipe.run)
-    model, loss_and_metrics = KINDS[type(recipe)].build(vit, recipe)
+    model, loss_and_metrics = BUILD[type(recipe)](vit, recipe)
     initialize(model, recipe.architecture.initialization, recipe.run.seed)
     model.compile(
         **optimizer_arguments(recipe, recipe.total_steps, model, replacements),
@@ -92,12 +82,12 @@ def self_supervised_batches(
     pixels: tf.data.Dataset, patch_size, recipe: SelfSupervised, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
     """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `fit`."""
-    return KINDS[type(recipe)].batches(pixels, patch_size, recipe, start_step, host)
+    return BATCHES[type(recipe)](pixels, patch_size, recipe, start_step, host)
 
 
 def reconstruct(model: SelfSupervisedModel, pixels, recipe: SelfSupervised, seed: int = 0) -> Reconstruction:
     """Masks images (B, H, W, 3) with pixels in [0, 255] as in training, and renders the model's predictions."""
-    return KINDS[type(recipe)].reconstruct(model, pixels, recipe, seed)
+    return RECONSTRUCT[type(recipe)](model, pixels, recipe, seed)
 
 
 def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:

@@ -5,6 +5,7 @@ import os
 from functools import partial
 
 import keras
+import tensorflow as tf
 
 from keras_vit.progress import keras_verbosity
 from keras_vit.recipes.agreement import check_same_weights
@@ -12,7 +13,8 @@ from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.checkpoints.run_folder import begin_run
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.distributed import JaxDevices, shard_batches, shard_evaluation
+from keras_vit.recipes.distributed import shard_batches, shard_evaluation, strategy_of
+from keras_vit.recipes.jax_devices import JaxDevices
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.runs.open_run import OpenRun
 from keras_vit.recipes.self_supervised import Pretraining
@@ -29,9 +31,8 @@ from keras_vit.recipes.training.callbacks import (
     use_ema_weights,
     warn_of_skipped_steps,
 )
-from keras_vit.recipes.training.keras_internals import build_from_spec
-from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar, read_log
-from keras_vit.recipes.training.step_functions import offset_replica_seeds, set_steps_per_execution
+from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
+from keras_vit.recipes.training.logs import LOG, CsvLog, ProgressBar, log_callbacks, read_log
 from keras_vit.recipes.training.summary import describe_run
 from keras_vit.recipes.watch import Events
 
@@ -162,24 +163,79 @@ def training_callbacks(run: OpenRun, model, checkpoints: Checkpoints | None = No
         Events(),
         EvaluateWithEMA(),
         NonfiniteSteps(run.recipe.run.max_nonfinite_steps, checkpoints),
-        *_logs(run, model),
+        *log_callbacks(run, model),
         *([SwapEMA(), *more, SwapEMA()] if more else []),
         *([checkpoints] if checkpoints else []),
         ProgressBar(),
     ]
 
 
-def _logs(run, model):
-    recipe, workers = run.recipe, run.workers
-    logs: list = [Progress(recipe.data.batch_size, run.total_steps)]
-    if not workers.chief or run.folder is None:
-        return logs
-    logs.append(CsvLog(os.path.join(run.folder, LOG)))
-    if recipe.run.tensorboard:
-        from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_function  # imports drawing libraries
+STRIDE = 1_000_003  # between replicas; the seeds of layers are close to each other
 
-        folder = os.path.join(run.folder, "tensorboard")
-        # With JAX every process computes a part of the model's output, and only the chief draws.
-        draws = not (workers.several and isinstance(run.strategy, JaxDevices))
-        logs.append(TensorBoardLog(folder, image_function(recipe, model, run.data.dataset) if draws else None))
-    return logs
+
+def offset_replica_seeds(model):
+    """Seeds dropout and stochastic depth differently on every replica; does nothing with one replica.
+
+    With JAX there is nothing to do: one program draws the masks of the whole batch.
+
+    Keras starts each random generator in the same state on all replicas, so they would draw the same masks. Call it
+    once per run, after a checkpoint is restored: checkpoints hold the states of the first replica, which do not change.
+    """
+    strategy, states = strategy_of(model), seed_states(model)
+
+    def offset():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        for state in states:
+            state.assign(state + tf.cast([STRIDE * replica, 0], state.dtype))
+
+    if states and strategy.num_replicas_in_sync > 1 and not isinstance(strategy, JaxDevices):
+        strategy.run(tf.function(offset))
+
+
+def set_steps_per_execution(model, steps_per_execution: int):
+    """Sets the number of steps per call in `fit`."""
+    if model.steps_per_execution != steps_per_execution:
+        model.steps_per_execution = steps_per_execution
+        # Keras builds them once, for the steps of that time, and would skip batches after a change.
+        model.train_function = model.test_function = model.predict_function = None
+    on_tpu = isinstance(strategy_of(model), tf.distribute.TPUStrategy)
+    if steps_per_execution > 1 and on_tpu and model.train_function is None:
+        use_static_step_loop(model)
+
+
+def use_static_step_loop(model):
+    """Replaces the train and test functions of a compiled model: `model.steps_per_execution` steps per call, unchecked.
+
+    Keras's functions check before every step whether data remains. Under `TPUStrategy`, that makes the batch size
+    dynamic, so the compiler pads batches, and every batch passes through one device. Training data is endless; an
+    evaluation checks on the host. Call it after a change of `steps_per_execution`, before `fit`.
+    """
+    strategy, steps = model.distribute_strategy, model.steps_per_execution
+
+    @tf.function(autograph=False)
+    def training(iterator):
+        def step(index):
+            strategy.run(model.train_step, args=(next(iterator),))
+            return (index + 1,)
+
+        tf.while_loop(lambda index: index < steps, step, (tf.constant(0),))
+
+    @tf.function(autograph=False)
+    def evaluation(batch):
+        strategy.run(model.test_step, args=(batch,))
+
+    def train(iterator):
+        training(iterator)
+        return model.get_metrics_result()
+
+    def test(iterator):
+        for index in range(steps):
+            batch = next(iterator, None)  # not in the graph, where metrics of a missing batch would be added
+            if batch is None and index == 0:
+                raise StopIteration
+            if batch is None:
+                break
+            evaluation(batch)
+        return model.get_metrics_result()
+
+    model.train_function, model.test_function = train, test

@@ -10,12 +10,8 @@ from simulated_tpu import simulated_tpu
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
 from keras_vit.recipes.distributed import choose_strategy, shard_batches
+from keras_vit.recipes.training.loop import offset_replica_seeds, set_steps_per_execution, use_static_step_loop
 from keras_vit.recipes.training.optimizers import SGD
-from keras_vit.recipes.training.step_functions import (
-    offset_replica_seeds,
-    set_steps_per_execution,
-    use_static_step_loop,
-)
 
 PADS = "XlaSetDynamicDimensionSize"
 RANDOM = np.random.default_rng(0)
