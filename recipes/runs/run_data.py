@@ -57,10 +57,11 @@ class RunData:
     @cached_property
     def total_steps(self) -> int:
         """Length of the run: `total_steps` of the recipe, or those of `total_epochs`."""
-        if self.recipe.total_steps is not None:
-            return self.recipe.total_steps
-        images = self.images[self.recipe.data.train_split]
-        return round(self.recipe.total_epochs * images / self.recipe.data.batch_size)  # type: ignore[operator] # see check_plan
+        recipe = self.recipe
+        if recipe.total_steps is not None:
+            return recipe.total_steps
+        images = self.images[recipe.data.train_split]
+        return round(recipe.total_epochs * images / recipe.data.batch_size)  # type: ignore[operator] # see check_plan
 
     @cached_property
     def files(self) -> str:
