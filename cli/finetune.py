@@ -226,9 +226,9 @@ def previous_recipe(output: Path):
 
     Raises ValueError if it cannot be read, or if the run is finished and its model is missing or images have changed.
     """
-    from keras_vit.recipes.checkpoints.run_identity import check_unchanged
-    from keras_vit.recipes.data import open_dataset
+    from keras_vit.recipes.checkpoints.run_folder import check_unchanged
     from keras_vit.recipes.recipe_file import read_run
+    from keras_vit.recipes.runs.run_data import RunData
     from keras_vit.weights.files import MODEL
 
     recipe = read_run(output)
@@ -242,7 +242,7 @@ def previous_recipe(output: Path):
             f"The run in {output} is finished, but its {MODEL} is missing. {again}For a new run add {another(output)}"
         )
     try:
-        check_unchanged(recipe, open_dataset(recipe.data))
+        check_unchanged(output, RunData(recipe))
     except ValueError as error:
         raise ValueError(f"{error} For a new run add {another(output)}") from error
     print(f"The run in {output} is finished. For a new one add {another(output)}")

@@ -7,9 +7,11 @@ import os
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.distributed import JaxDevices, Workers
+from keras_vit.recipes.jax_devices import JaxDevices
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.recipe_values import flat_fields
+from keras_vit.recipes.runs.run_data import RunData
+from keras_vit.recipes.workers import Workers
 from keras_vit.version import __version__
 
 # Fields that may differ between hosts: where they find the same files.
@@ -30,6 +32,15 @@ def check_same_recipe(recipe: Recipe, workers: Workers):
         with open(start, "rb") as file:
             versions["the file of the weights (SHA-256)"] = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     check_equal({"the kind of training": type(recipe).__name__, **fields, **versions}, workers)
+
+
+def check_same_data(data: RunData, workers: Workers):
+    """Raises ValueError in all processes unless all read the same data; it compares what a `RunIdentity` has."""
+    if workers.several:
+        names = data.dataset.class_names
+        classes = {"the number of classes": len(names), "the classes": names}
+        images, files = data.images, data.files[:16]
+        check_equal({**classes, "the images of each split": images, "the files (SHA-256)": files}, workers)
 
 
 def check_same_weights(model, workers: Workers):

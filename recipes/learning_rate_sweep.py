@@ -84,8 +84,9 @@ def sweep(plan: Sweep) -> dict:
         FloatingPointError: All learning rates diverged, or a final run did.
     """
     from keras_vit.recipes.checkpoints.run_folder import required_folder
-    from keras_vit.recipes.distributed import Workers, choose_strategy
+    from keras_vit.recipes.distributed import choose_strategy
     from keras_vit.recipes.remote_files import write_file
+    from keras_vit.recipes.workers import Workers
 
     folder = required_folder(plan.recipe)
     tuning, held = tuning_and_held_out(plan)

@@ -17,7 +17,7 @@ from keras_vit.images import normalize
 from keras_vit.layers import Encoder, SinCosPositions
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.data.transforms import normalize_floats
-from keras_vit.recipes.masked_patch import MASK, Reconstruction, assembled, extract_patches, part_of
+from keras_vit.recipes.patches import MASK, Reconstruction, assembled, extract_patches, part_of
 from keras_vit.recipes.recipe import MaskedAutoencoder
 from keras_vit.recipes.training.model import freeze_pooling
 
@@ -139,6 +139,13 @@ def _check_encoder(vit):
             f"normalizes the encoder's output. Expected a model without {', '.join(problems)}. Received: "
             f"{', '.join(present)} in {vit.name}"
         )
+
+
+def build(vit, recipe: MaskedAutoencoder) -> tuple[MaskedAutoencoderModel, dict]:
+    """The model of a recipe around a `VisionTransformer`, and its loss and metrics as arguments of `compile`."""
+    sizes = recipe.decoder_depth, recipe.decoder_width, recipe.decoder_heads
+    model = MaskedAutoencoderModel(vit, *sizes, recipe.normalize_targets)
+    return model, {"loss": keras.losses.MeanSquaredError(), "metrics": []}
 
 
 EPSILON = 1e-6  # added to the variance, as in models_mae.py

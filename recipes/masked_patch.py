@@ -13,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_vit.images import as_size, normalize, patch_grid
+from keras_vit.images import as_size, normalize
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.data.transforms import normalize_floats
+from keras_vit.recipes.patches import MASK, Reconstruction, assembled, extract_patches, part_of
 from keras_vit.recipes.recipe import MaskedPatch
 from keras_vit.recipes.training.model import freeze_pooling
 
 __all__ = ["MaskedPatchModel", "masked_patch_batches", "masked_patch_loss"]
-MASK = -1
 COLORS = 512  # classes: three channels at 3 bits
 BINS = 8
 REDUCED = 4  # side of the reduced patch of "downsampled_color", in cells
@@ -74,11 +74,6 @@ def draw_corruption(
     return Corruption(corrupted, tf.where(masked, MASK, tf.where(replaced, other, own)))
 
 
-def part_of(draws: NamedTuple, part: int, size: int) -> dict:
-    """The rows of one host, `size` each, of draws for the global batch: tensors by their name."""
-    return {name: value[part * size : (part + 1) * size] for name, value in draws._asdict().items()}
-
-
 def patch_targets(pixels, patch_size, target: str):
     """Returns the target of every patch.
 
@@ -123,15 +118,6 @@ def output_shape(patch_size, target: str) -> tuple[int, ...]:
         "pixels": (height * width * 3,),
     }
     return shapes[target]
-
-
-def extract_patches(images, patch_size):
-    """`keras_vit.layers.ExtractPatches` in TensorFlow: (B, H, W, C), H and W static, to (B, N, P * P * C)."""
-    height, width, channels = images.shape[1:]
-    (p, q), (h, w) = as_size(patch_size, "patch_size"), patch_grid((height, width), patch_size)
-    cells = tf.reshape(images, (-1, h, p, w, q, channels))
-    cells = tf.transpose(cells, (0, 1, 3, 2, 4, 5))  # (B, h, w, P, P, C)
-    return tf.reshape(cells, (-1, h * w, p * q * channels))  # (B, N, P*P*C)
 
 
 @keras.saving.register_keras_serializable(package="keras_vit")
@@ -202,6 +188,13 @@ class MaskedPatchModel(keras.Model):
         return cls(vit, **config)
 
 
+def build(vit, recipe: MaskedPatch) -> tuple[MaskedPatchModel, dict]:
+    """The model of a recipe around a `VisionTransformer`, and its loss and metrics as arguments of `compile`."""
+    accuracy = keras.metrics.SparseCategoricalAccuracy(name="top1", dtype="float32")
+    metrics = [accuracy] if recipe.target != "pixels" else []
+    return MaskedPatchModel(vit, recipe.target), {"loss": masked_patch_loss(recipe.target), "metrics": metrics}
+
+
 def masked_patch_loss(target: str):
     """The loss on corrupted patches: cross-entropy over color classes, or mean squared error of pixels."""
     if target == "pixels":
@@ -230,22 +223,6 @@ def masked_patch_batches(
         return inputs, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
 
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-
-class Reconstruction(NamedTuple):
-    """Images of a masked-patch prediction, uint8.
-
-    Attributes:
-        inputs: (B, H, W, 3), the images with replaced patches.
-        masked: (B, H, W) bool, the pixels of patches with the [mask] embedding.
-        predicted: (B, h * s, w * s, 3), predictions of the corrupted patches, targets elsewhere.
-        targets: (B, h * s, w * s, 3), the target of every patch.
-    """
-
-    inputs: np.ndarray
-    masked: np.ndarray
-    predicted: np.ndarray
-    targets: np.ndarray
 
 
 def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int = 0) -> Reconstruction:
@@ -287,10 +264,3 @@ def _side(colors, patch_size):
     """Height and width of a patch's target: 1 x 1, 4 x 4 or the size of the patch."""
     cells = colors.shape[2]
     return {1: (1, 1), patch_size[0] * patch_size[1]: patch_size}.get(cells, (4, 4))
-
-
-def assembled(patches, grid, side):
-    """(B, N, s * s * 3) or (B, N, s * s, 3) in the order of `ExtractPatches` -> (B, h * s, w * s, 3)."""
-    (h, w), (p, q) = grid, side
-    cells = patches.reshape(-1, h, w, p, q, 3).transpose(0, 1, 3, 2, 4, 5)  # (B, h, p, w, q, 3)
-    return cells.reshape(-1, h * p, w * q, 3)

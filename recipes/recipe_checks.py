@@ -1,7 +1,6 @@
 """Checks of a recipe as a whole, before anything that takes seconds: no TensorFlow import here.
 
-Recipes and their sections check their own fields when they are created; training/checks.py has what requires the
-dataset and the devices.
+Recipes and their sections check their own fields when they are created; runs/ has what requires data and devices.
 """
 
 import math

@@ -7,23 +7,21 @@ import sys
 import tempfile
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 
 from keras_vit.class_names import LABELS, class_names_text
 from keras_vit.model_card import model_card
 from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, required_folder
-from keras_vit.recipes.checkpoints.run_identity import check_unchanged, locked_folder
-from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.corrupt_images import skipped_summary
-from keras_vit.recipes.data.model_classes import class_counts, labels_are_cheap
-from keras_vit.recipes.distributed import Workers, on_this_process
-from keras_vit.recipes.fit import evaluate, fit_supervised, fit_unlabeled
+from keras_vit.recipes.jax_devices import on_this_process
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
-from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.remote_files import write_file
-from keras_vit.recipes.training.callbacks import check_finite_metrics, finite_epoch_metrics
+from keras_vit.recipes.runs.open_run import open_run
+from keras_vit.recipes.self_supervised import Pretraining
+from keras_vit.recipes.supervised import ClassifierTraining
+from keras_vit.recipes.training.callbacks import check_finite_metrics
 from keras_vit.recipes.training.logs import LOG, read_log
+from keras_vit.recipes.training.loop import fit
 from keras_vit.weights.files import MODEL
 
 CARD = "model_card.md"
@@ -49,84 +47,19 @@ def run(recipe: Recipe) -> dict[str, float]:
         FloatingPointError: The training diverged: gradients or weights are not finite, and no results are written; or
             metrics are not, and metrics.json is not written.
     """
-    with locked_folder(recipe) as strategy:
-        model: keras.Model
-        if recipe.has_labels:
-            model, history = fit_supervised(recipe, strategy)
-            result = model
-        else:
-            model, history = fit_unlabeled(recipe, strategy)
-            result = model.vit
-        folder = recipe.run.folder if Workers(strategy).chief else None
-        if folder:  # before anything that can fail
-            _write_model(recipe, result)
-        history = history or _last_logged(recipe.run.folder)
-        if recipe.has_labels:
-            metrics = _test_metrics(recipe, model, history)
-        elif history:
-            metrics = finite_epoch_metrics(history, model)
-        else:
-            raise ValueError(
-                f"The training is complete, and its model is {folder}/{MODEL}, but its metrics were in log.csv, "
-                "which is missing or empty. Restore that file."
-            )
-        if folder:
-            write_file(os.path.join(folder, CARD), run_card(result, recipe, metrics))
-            write_file(os.path.join(folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
+    with open_run(recipe) as run:  # devices, folder, data
+        training = ClassifierTraining(run) if recipe.has_labels else Pretraining(run)
+        history = fit(run, training)  # from the last checkpoint
+        saves = run.folder and run.workers.chief
+        if saves:  # before anything that can fail
+            _write_model(run.folder, training.result)
+        metrics = training.metrics(history or _last_logged(run.folder))
+        if saves:
+            write_file(os.path.join(run.folder, CARD), run_card(training.result, recipe, metrics))
+            write_file(os.path.join(run.folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
         if skipped := skipped_summary():
             print(skipped, file=sys.stderr)
         return metrics
-
-
-def _test_metrics(recipe, model, history):
-    """Metrics of the test set. An error says that the model is saved already."""
-    try:
-        dataset = open_dataset(recipe.data)
-        if recipe.run.folder:
-            check_unchanged(recipe, dataset)
-        metrics = evaluate(model, recipe.data, recipe.data.test_split)
-    except (ValueError, OSError) as error:
-        if not recipe.run.folder:
-            raise
-        raise RecipeError(
-            f"{error} The training is complete: its model is {recipe.run.folder}/{MODEL}. To resume repeats only the "
-            "evaluation.",
-            use={"run.resume": True},
-        ) from error
-    check_finite_metrics(metrics, f"the model on the split {recipe.data.test_split!r}")
-    if "mean_average_precision" not in metrics:
-        _warn_of_chance(metrics, dataset, recipe.data.test_split)
-    return metrics | _skipped_steps(history)
-
-
-def _skipped_steps(history):
-    skipped = int(history.get("nonfinite_steps", [0])[-1])
-    return {"nonfinite_steps": skipped} if skipped else {}
-
-
-def _warn_of_chance(metrics, dataset, split):
-    num_classes, top1, images = len(dataset.class_names), metrics["top1"], metrics["images"]
-    if num_classes == 1:
-        return
-    right = round(top1 * images)  # top1 is a float32, which may be above the same fraction
-    is_chance = 10 * right * num_classes <= 11 * images
-    if labels_are_cheap(dataset, [split]):
-        counts = class_counts(dataset, split)
-        most, total = int(counts.max()), int(counts.sum())
-        if right * total <= most * images and (2 * most * num_classes > 3 * total or not is_chance):
-            print(
-                f"Warning: top1 {top1:.4g} is not above {most / total:.4g}, that of always predicting "
-                f"{dataset.class_names[counts.argmax()]!r}. See the others with keras-vit evaluate --per-class; "
-                "class_weight 'balanced' gives images of rare classes a higher weight in training.",
-                file=sys.stderr,
-            )
-            return
-    if is_chance:
-        print(
-            f"Warning: top1 {top1:.4g} is that of chance for {num_classes:,} classes: the training was too short, or "
-            "diverged. Look at the loss in log.csv, and lower optimizer.learning_rate if it rose.",
-            file=sys.stderr,
-        )
 
 
 def run_unless_finished(recipe: Recipe) -> dict[str, float]:
@@ -157,9 +90,8 @@ def _read_metrics(file, name) -> dict[str, float]:
     raise ValueError(f"{file} is damaged. Delete it: to resume writes it again, from the last checkpoint.")
 
 
-def _write_model(recipe: Recipe, model):
+def _write_model(folder, model):
     """Writes model.keras and, if there are class names, labels.txt into the folder."""
-    folder = required_folder(recipe)
     tf.io.gfile.makedirs(folder)
     with tempfile.TemporaryDirectory() as temporary:
         local = Path(temporary) / MODEL

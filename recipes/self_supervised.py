@@ -1,46 +1,78 @@
-"""What differs between the kinds of recipes without labels: models, batches, reconstructions. B batch, H W pixels."""
+"""Training without labels: what its kinds, masked_patch.py and masked_autoencoder.py, share. B batch, H W pixels."""
 
 import os
+from collections.abc import Callable
 
-import keras
 import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
 from keras_vit.recipes import masked_autoencoder, masked_patch
 from keras_vit.recipes.checkpoints.checkpoints import TrainingState
 from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch import MaskedPatchModel, Reconstruction, masked_patch_batches, masked_patch_loss
-from keras_vit.recipes.recipe import MaskedAutoencoder, SelfSupervised
-from keras_vit.recipes.training.callbacks import use_ema_weights
+from keras_vit.recipes.data import training_pixels
+from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel, masked_autoencoder_batches
+from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches
+from keras_vit.recipes.patches import Reconstruction
+from keras_vit.recipes.recipe import MaskedAutoencoder, MaskedPatch, SelfSupervised
+from keras_vit.recipes.runs.open_run import OpenRun
+from keras_vit.recipes.training.callbacks import finite_epoch_metrics, use_ema_weights
 from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.model import build_model, optimizer_arguments
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED
+from keras_vit.weights.files import MODEL
 
 SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
+# What differs between the kinds.
+BUILD: dict[type, Callable] = {MaskedPatch: masked_patch.build, MaskedAutoencoder: masked_autoencoder.build}
+BATCHES: dict[type, Callable] = {MaskedPatch: masked_patch_batches, MaskedAutoencoder: masked_autoencoder_batches}
+RECONSTRUCT: dict[type, Callable] = {
+    MaskedPatch: masked_patch.reconstruct,
+    MaskedAutoencoder: masked_autoencoder.reconstruct,
+}
+
+
+class Pretraining:
+    """What a run without labels trains; made before anything is trained.
+
+    Attributes:
+        model: The compiled model to fit.
+        result: The `VisionTransformer` in it, without a head.
+    """
+
+    def __init__(self, run: OpenRun):
+        self.run = run
+        self.recipe: SelfSupervised = run.recipe  # type: ignore[assignment] # it has no labels
+        with run.strategy.scope():
+            self.model = compile_self_supervised(self.recipe, run.replacements)
+        self.result = self.model.vit
+
+    def batches(self, start_step: int, host: tuple[int, int]):
+        """One host's part of the training batches from a step on."""
+        recipe, augment = self.recipe, self.run.replacements.augment
+        pixels = training_pixels(recipe.data, self.run.data.dataset, recipe.run.seed, start_step, host, augment)
+        return self_supervised_batches(pixels, self.result.patch_size, recipe, start_step, host)
+
+    def finish(self):
+        """Nothing to do: there is no test set."""
+
+    def metrics(self, history) -> dict[str, float]:
+        """Metrics of the last epoch."""
+        if not history:
+            raise ValueError(
+                f"The training is complete, and its model is {self.run.folder}/{MODEL}, but its metrics were in "
+                "log.csv, which is missing or empty. Restore that file."
+            )
+        return finite_epoch_metrics(history, self.model)
 
 
 def compile_self_supervised(recipe: SelfSupervised, replacements=NOTHING_REPLACED) -> SelfSupervisedModel:
-    """The compiled model of a recipe, whose `vit` is the result of the training; inside the strategy's scope.
-
-    The loss of a masked autoencoder is the mean squared error of its predictions.
-    """
+    """The compiled model of a recipe, whose `vit` is the result of the training; inside the strategy's scope."""
     vit = build_model(recipe.architecture, recipe.data, recipe.run)
-    model: SelfSupervisedModel
-    loss = keras.losses.MeanSquaredError()
-    metrics: list[keras.metrics.Metric] = []
-    if isinstance(recipe, MaskedAutoencoder):
-        sizes = recipe.decoder_depth, recipe.decoder_width, recipe.decoder_heads
-        model = MaskedAutoencoderModel(vit, *sizes, recipe.normalize_targets)
-    else:
-        model, loss = MaskedPatchModel(vit, recipe.target), masked_patch_loss(recipe.target)
-        if recipe.target != "pixels":
-            metrics.append(keras.metrics.SparseCategoricalAccuracy(name="top1", dtype="float32"))
+    model, loss_and_metrics = BUILD[type(recipe)](vit, recipe)
     initialize(model, recipe.architecture.initialization, recipe.run.seed)
     model.compile(
         **optimizer_arguments(recipe, recipe.total_steps, model, replacements),
-        loss=loss,
-        metrics=metrics,
+        **loss_and_metrics,
         steps_per_execution=recipe.run.steps_per_execution,
     )
     return model
@@ -50,16 +82,12 @@ def self_supervised_batches(
     pixels: tf.data.Dataset, patch_size, recipe: SelfSupervised, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
     """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `fit`."""
-    if isinstance(recipe, MaskedAutoencoder):
-        return masked_autoencoder.masked_autoencoder_batches(pixels, patch_size, recipe, start_step, host)
-    return masked_patch_batches(pixels, patch_size, recipe, start_step, host)
+    return BATCHES[type(recipe)](pixels, patch_size, recipe, start_step, host)
 
 
 def reconstruct(model: SelfSupervisedModel, pixels, recipe: SelfSupervised, seed: int = 0) -> Reconstruction:
     """Masks images (B, H, W, 3) with pixels in [0, 255] as in training, and renders the model's predictions."""
-    if isinstance(recipe, MaskedAutoencoder):
-        return masked_autoencoder.reconstruct(model, pixels, recipe, seed)
-    return masked_patch.reconstruct(model, pixels, recipe, seed)
+    return RECONSTRUCT[type(recipe)](model, pixels, recipe, seed)
 
 
 def load_self_supervised(recipe: SelfSupervised, folder) -> SelfSupervisedModel:

@@ -13,8 +13,8 @@ import keras
 import numpy as np
 
 from keras_vit.recipes import run
-from keras_vit.recipes.distributed import PROCESSES
 from keras_vit.recipes.fit import evaluate, pretrain, train
+from keras_vit.recipes.jax_devices import PROCESSES
 from keras_vit.recipes.preflight.step_programs import RecipePrograms
 from keras_vit.recipes.recipe import (
     Architecture,

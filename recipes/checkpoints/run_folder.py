@@ -1,21 +1,28 @@
-"""A run's folder: which recipe it belongs to, and its checkpoints."""
+"""A run's folder: which run it has, by its recipe, its id and its data; and its checkpoints."""
 
+import json
 import os
 import re
+import uuid
+from dataclasses import asdict, dataclass, field, replace
 
 import tensorflow as tf
 
+from keras_vit.class_names import describe_difference
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_file import read_run, write_recipe
 from keras_vit.recipes.recipe_values import flat_fields
-from keras_vit.recipes.remote_files import error_summary
-from keras_vit.weights.files import METRICS, MODEL, RECIPE
+from keras_vit.recipes.remote_files import error_summary, write_file
+from keras_vit.recipes.runs.run_data import RunData
+from keras_vit.recipes.workers import Workers
+from keras_vit.weights.files import METRICS, MODEL, RECIPE, RUN
 
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
 # and all others of `run`.
 RUN_IDENTITY = ("seed", "precision", "early_stopping_patience", "restore_best_weights", "monitor")
 DATA_LOCATIONS = ("data_dir", "service")
+VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`
 
 
 def prepare_run_folder(recipe: Recipe, chief: bool = True):
@@ -99,3 +106,127 @@ def _identity(recipe) -> dict[str, object]:
         and name not in {f"data.{location}" for location in DATA_LOCATIONS}
         and not (weights and name.startswith("architecture.") and name.partition(".")[2] not in USED_WITH_WEIGHTS)
     }
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The identity of a run, in run.json beside recipe.json and in each checkpoint.
+
+    Args:
+        id: Of the run; a resumed run keeps it.
+        class_names: Names of the classes, in the order of the outputs; none for training without labels.
+        images: Number of images of each split that the recipe uses.
+        process: Of this start of the run; the next one replaces it in run.json.
+        files: See `RunData.files`.
+        replaced: What replaces parts of the recipe, see `Replacements.fields`.
+    """
+
+    id: str
+    class_names: tuple[str, ...]
+    images: dict[str, int]
+    process: str = ""
+    files: str = ""
+    replaced: dict[str, object] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """The part that is the same for every start, as JSON."""
+        return json.dumps({name: value for name, value in asdict(self).items() if name != "process"})
+
+    def check_checkpoint(self, text: str, path: str):
+        """Raises ValueError unless a checkpoint, with the `text` of its run, is of this run and of this data."""
+        other = _from_json(text)
+        if other is None or other.id != self.id:
+            raise ValueError(
+                f"{path} is of another run: its id is {other.id if other else 'unknown'}, that of this folder is "
+                f"{self.id}. Move the checkpoints of the other run out of the folder, or choose another folder."
+            )
+        self.check_data(other, os.path.dirname(path))
+
+    def check_data(self, other: "RunIdentity", folder: str):
+        """Raises ValueError unless data and replacements are those with which the run in the folder began, `other`."""
+        for name in {**other.replaced, **self.replaced}:
+            there, here = (identity.replaced.get(name, "that of the recipe") for identity in (other, self))
+            if there != here:
+                raise ValueError(
+                    f"The run in {folder} has another {name}: {there} (there), {here} (here). Resume it by keras_vit."
+                    "recipes.train with the arguments of its beginning, or start a new run in another folder."
+                )
+        differences = []
+        if names := describe_difference(other.class_names, self.class_names):
+            differences.append(f"the classes ({names})")
+        for split in {**other.images, **self.images}:
+            before, now = other.images.get(split, 0), self.images.get(split, 0)
+            if before != now:
+                differences.append(f"the images of {split!r} ({before:,} there, {now:,} here)")
+        if not differences and self.files and other.files and self.files != other.files:
+            differences.append("the files or their classes, of which there are as many")
+        if differences:
+            raise ValueError(
+                f"The data is not that of the run in {folder}: it differs in {', '.join(differences)}. Restore the "
+                "data, or start a new run in another folder."
+            )
+
+    def check_owner(self, folder: str):
+        """Raises OSError if another process has started this run since, which a lock cannot prevent on gs://."""
+        try:
+            current = read_identity(folder)
+        except tf.errors.OpError:  # the checkpoint that is written next reports it
+            return
+        if current is not None and current.process != self.process:
+            raise OSError(
+                f"Another process has started a run in {folder}, so this one ends without saving. Train in one "
+                "process at a time, or choose another folder: set run.folder."
+            )
+
+
+def begin_run(folder: str, data: RunData, workers: Workers, replaced: dict[str, object] | None = None) -> RunIdentity:
+    """Identifies the run in a folder, which must be locked, and writes its run.json.
+
+    If run.json is missing or damaged, for example by a power failure, the newest checkpoint has the id.
+    """
+    current = RunIdentity(uuid.uuid4().hex, data.class_names, data.images, uuid.uuid4().hex, data.files, replaced or {})
+    failure = None
+    if workers.chief:
+        try:
+            if has_run(folder) and (previous := read_identity(folder) or _of_newest_checkpoint(folder)):
+                current.check_data(previous, folder)
+                current = replace(current, id=previous.id)
+            write_file(os.path.join(folder, RUN), json.dumps(asdict(current), indent=2) + "\n")
+        except (ValueError, OSError) as error:
+            failure = error
+    if workers.any(failure is not None):
+        raise failure or ValueError(f"The chief worker cannot resume the run in {folder}: see its message.")
+    return current if workers.chief else read_identity(folder) or current
+
+
+def check_unchanged(folder, data: RunData):
+    """Raises ValueError if classes, image counts or files changed since the run in a folder was started."""
+    if began := read_identity(folder):
+        now = replace(began, class_names=data.class_names, images=data.images, files=data.files)
+        now.check_data(began, os.fspath(folder))
+
+
+def read_identity(folder) -> RunIdentity | None:
+    """The identity in a folder's run.json; None if the file is missing or damaged."""
+    try:
+        with tf.io.gfile.GFile(os.path.join(folder, RUN)) as content:
+            return _from_json(content.read())
+    except (tf.errors.NotFoundError, UnicodeDecodeError):
+        return None
+
+
+def _of_newest_checkpoint(folder):
+    for path in find_checkpoints(folder):
+        try:
+            return _from_json(tf.train.load_variable(path, VARIABLE).decode())
+        except (tf.errors.OpError, IndexError, ValueError, RuntimeError):  # damaged: `Checkpoints` reports it
+            continue
+    return None
+
+
+def _from_json(text):
+    try:
+        values = json.loads(text)
+        return RunIdentity(**{**values, "class_names": tuple(values["class_names"])})
+    except (ValueError, TypeError, KeyError):
+        return None

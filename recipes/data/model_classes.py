@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from keras_vit.class_names import describe_difference, labels_file
 from keras_vit.classification import check_no_projection
-from keras_vit.name_list import first_names
 from keras_vit.recipes.data.arrays import read_arrays
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.folder_layout import LABELS_IN_A_FILE
@@ -169,27 +168,3 @@ def balanced_weights(counts: np.ndarray) -> np.ndarray:
     """(C,) weights of classes: images / (classes with images x images of the class), as scikit-learn's "balanced"."""
     present = counts > 0
     return np.where(present, counts.sum() / (present.sum() * np.maximum(counts, 1)), 0.0)
-
-
-def check_trained_classes(dataset: ImageDataset, train_split: str, splits: Iterable[str]):
-    """Warns of classes of evaluation splits that the training split lacks, as parts of sorted data do.
-
-    Raises ValueError if more than half of the labels of a split are of such classes.
-    """
-    is_trained = class_counts(dataset, train_split) > 0
-    for split in splits:
-        counts = class_counts(dataset, split)
-        missing = np.where(is_trained, 0, counts)
-        if not missing.any():
-            continue
-        names = first_names([dataset.class_names[i] for i in np.flatnonzero(missing)])
-        text = (
-            f"{missing.sum():,} of {counts.sum():,} labels of {split!r} of {dataset.name!r} are of classes without an "
-            f"image in {train_split!r}, which are never predicted: {names}."
-        )
-        if 2 * missing.sum() > counts.sum():
-            raise ValueError(
-                f"{text} Choose splits with images of all classes; parts of a split, such as 'train[:80%]', require "
-                "images in random order, which keras-vit prepare writes."
-            )
-        logging.getLogger(__name__).warning(text)

@@ -15,7 +15,7 @@ from keras_vit.preprocessing import Preprocessing
 from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_classifier, unlabeled, with_model_classes
-from keras_vit.recipes.distributed import on_this_process, strategy_of
+from keras_vit.recipes.distributed import strategy_of
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
 from keras_vit.recipes.evaluation.imagenet_variants import (
     map_to_imagenet,
@@ -24,6 +24,7 @@ from keras_vit.recipes.evaluation.imagenet_variants import (
     variant_images,
     variant_labels,
 )
+from keras_vit.recipes.jax_devices import on_this_process
 from keras_vit.recipes.recipe import Data
 
 

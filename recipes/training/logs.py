@@ -9,7 +9,9 @@ import keras
 import tensorflow as tf
 
 from keras_vit.progress import LINE_SECONDS, duration
+from keras_vit.recipes.jax_devices import JaxDevices
 from keras_vit.recipes.remote_files import error_summary, write_file
+from keras_vit.recipes.runs.open_run import OpenRun
 
 LOG = "log.csv"
 REFRESH_SECONDS = 0.5
@@ -171,3 +173,20 @@ def read_log(file: str) -> list[dict[str, str]]:
 def current_step(model) -> int:
     """Number of optimizer steps of a model so far."""
     return int(model.optimizer.iterations.numpy())
+
+
+def log_callbacks(run: OpenRun, model) -> list:
+    """The callbacks of a run that log: on the chief into its folder, if it has one."""
+    recipe, workers = run.recipe, run.workers
+    logs: list = [Progress(recipe.data.batch_size, run.total_steps)]
+    if not workers.chief or run.folder is None:
+        return logs
+    logs.append(CsvLog(os.path.join(run.folder, LOG)))
+    if recipe.run.tensorboard:
+        from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_function  # imports drawing libraries
+
+        folder = os.path.join(run.folder, "tensorboard")
+        # With JAX every process computes a part of the model's output, and only the chief draws.
+        draws = not (workers.several and isinstance(run.strategy, JaxDevices))
+        logs.append(TensorBoardLog(folder, image_function(recipe, model, run.data.dataset) if draws else None))
+    return logs

@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Callable
 from functools import partial
 
 import keras
@@ -11,12 +10,15 @@ import tensorflow as tf
 from keras_vit.progress import keras_verbosity
 from keras_vit.recipes.agreement import check_same_weights
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.checkpoints.run_identity import begin_run
-from keras_vit.recipes.data import ImageDataset
+from keras_vit.recipes.checkpoints.run_folder import begin_run
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.distributed import JaxDevices, Workers, shard_batches, shard_evaluation, strategy_of
-from keras_vit.recipes.recipe import Recipe, Run
+from keras_vit.recipes.distributed import shard_batches, shard_evaluation, strategy_of
+from keras_vit.recipes.jax_devices import JaxDevices
+from keras_vit.recipes.recipe import Run
+from keras_vit.recipes.runs.open_run import OpenRun
+from keras_vit.recipes.self_supervised import Pretraining
+from keras_vit.recipes.supervised import ClassifierTraining
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import (
     BestWeights,
@@ -30,62 +32,47 @@ from keras_vit.recipes.training.callbacks import (
     warn_of_skipped_steps,
 )
 from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
-from keras_vit.recipes.training.logs import LOG, CsvLog, Progress, ProgressBar, read_log
+from keras_vit.recipes.training.logs import LOG, CsvLog, ProgressBar, log_callbacks, read_log
 from keras_vit.recipes.training.summary import describe_run
 from keras_vit.recipes.watch import Events
 
 History = dict[str, list[float]]
 
 
-def fit(
-    model,
-    recipe: Recipe,
-    total_steps: int,
-    dataset: ImageDataset,
-    batches: Callable,
-    callbacks=(),
-    replaced: dict | None = None,
-) -> History:
-    """Trains a compiled model, from the last checkpoint if `run.resume` is set; leaves the EMA in its weights, if any.
+def fit(run: OpenRun, training: ClassifierTraining | Pretraining, callbacks=()) -> History:
+    """Trains a model, from the last checkpoint if `run.resume` is set; leaves the EMA in its weights, if any.
 
     An epoch of Keras is `run.epoch_steps` steps. The first epoch after a resume, and the last, may be shorter.
-
-    Args:
-        batches: Function (start_step, host) -> tf.data.Dataset of one host's part of the batches from that step on,
-            see `shard_batches`.
-        replaced: See `Replacements.fields`.
     """
-    start_step, replaced = 0, replaced or {}
-    strategy = strategy_of(model)
-    workers = Workers(strategy)
-    with strategy.scope():
+    recipe, model, workers = run.recipe, training.model, run.workers
+    replaced, start_step = run.replacements.fields(model.optimizer, training.result), 0
+    with run.strategy.scope():
         # Here, not in the first step: a step that creates variables is traced twice.
         model.optimizer.build(model.trainable_variables)
-    accumulate_gradients(model, recipe.optimizer.accumulation_steps, strategy.num_replicas_in_sync)
-    checkpoints, run = None, recipe.run
-    best = BestWeights(model, run) if run.chooses_weights else None
+    accumulate_gradients(model, recipe.optimizer.accumulation_steps, run.strategy.num_replicas_in_sync)
+    checkpoints = None
+    best = BestWeights(model, recipe.run) if recipe.run.chooses_weights else None
     if run.folder:
-        identity = begin_run(recipe, dataset, workers, replaced)
+        identity = begin_run(run.folder, run.data, workers, replaced)
         more = {"best": best.variables} if best else {}
-        checkpoints = Checkpoints(run.folder, run.checkpoint_steps, run.keep_checkpoints, identity, more)
+        intervals = recipe.run.checkpoint_steps, recipe.run.keep_checkpoints
+        checkpoints = Checkpoints(run.folder, *intervals, identity, more)
         start_step = checkpoints.restore(model)
     check_same_weights(model, workers)
     offset_replica_seeds(model)
-    validation = _validation(strategy, recipe, dataset)
-    own = [*([best] if best else []), *([OneTraining(callbacks, total_steps)] if callbacks else [])]
-    callbacks = training_callbacks(recipe, model, dataset, total_steps, checkpoints, own)
+    validation = _validation(run)
+    own = [*([best] if best else []), *([OneTraining(callbacks, run.total_steps)] if callbacks else [])]
+    callbacks = training_callbacks(run, model, checkpoints, own)
     if workers.chief:
-        print(describe_run(recipe, strategy, model, dataset, total_steps, start_step, replaced))
+        print(describe_run(run, model, start_step, replaced))
         if best and recipe.data.validation_split == recipe.data.test_split:
             print("Note: the weights are chosen on the test images, so the accuracy on them is too high.")
+    batches = partial(training.batches, start_step)
     try:
-        with report_data_errors(dataset), build_from_spec(model, lambda: batches(start_step, ONE_HOST).element_spec):
+        with report_data_errors(run.data.dataset), build_from_spec(model, lambda: batches(ONE_HOST).element_spec):
             if validation and run.folder and start_step:
-                _validate_if_interrupted(model, recipe, best, validation, start_step)
-            if best and best.stops:
-                history = {}
-            else:
-                history = _fit_parts(model, recipe, total_steps, start_step, batches, validation, callbacks, workers)
+                _validate_if_interrupted(run, model, best, validation, start_step)
+            history = {} if best and best.stops else _fit_parts(run, training, start_step, validation, callbacks)
     finally:
         if checkpoints:
             checkpoints.release()
@@ -95,58 +82,62 @@ def fit(
     if best:
         best.restore()
         if workers.chief:
-            print(best.summary(total_steps))
+            print(best.summary(run.total_steps))
     check_finite_weights(model, "The weights after training" if recipe.optimizer.ema_momentum is None else "The EMA")
+    training.finish()
     return history
 
 
-def _validation(strategy, recipe, dataset):
+def _validation(run):
     """Arguments of `fit` for the validation split, if there is one."""
-    if not (recipe.has_labels and recipe.data.validation_split):
+    data = run.recipe.data
+    if not (run.recipe.has_labels and data.validation_split):
         return {}
-    batches, steps = shard_evaluation(strategy, recipe.data, dataset, recipe.data.validation_split)
+    batches, steps = shard_evaluation(run.strategy, data, run.data.dataset, data.validation_split)
     return {"validation_data": batches, "validation_steps": steps}
 
 
-def _validate_if_interrupted(model, recipe, best, validation, step):
+def _validate_if_interrupted(run, model, best, validation, step):
     """The validation at the step of a checkpoint, if the run ended before its result was in the log and in `best`.
 
     The log's row says that an epoch ended there: the length of epochs may have changed.
     """
-    workers, log = Workers(strategy_of(model)), CsvLog(os.path.join(recipe.run.folder, LOG))
+    log = CsvLog(os.path.join(run.folder, LOG))
     lacks = best and int(best.validated.numpy()) < step
     row = next((row for row in read_log(log.file) if int(row["step"]) == step), {})
     is_logged = any(value for name, value in row.items() if name.startswith("val_"))
-    if not workers.any(bool(row) and (lacks or not is_logged)):  # all of them validate, or none
+    if not run.workers.any(bool(row) and (lacks or not is_logged)):  # all of them validate, or none
         return
     batches, steps = validation["validation_data"], validation["validation_steps"]
     metrics = model.evaluate(batches, steps=steps, callbacks=[EvaluateWithEMA()], return_dict=True, verbose=0)
     metrics = {f"val_{name}": value for name, value in metrics.items()}
     check_finite_metrics(metrics, f"the validation after step {step}")
-    if workers.chief:
+    if run.workers.chief:
         log.complete(step, metrics)
     if lacks:
         end = keras.callbacks.CallbackList([SwapEMA(), best, SwapEMA()], model=model)
         end.on_epoch_end(0, metrics)
 
 
-def _fit_parts(model, recipe, total_steps, step, batches, validation, callbacks, workers):
+def _fit_parts(run: OpenRun, training: ClassifierTraining | Pretraining, step, validation, callbacks):
     """Calls `model.fit` until all steps are done; returns the histories of all calls, joined."""
-    run, history = recipe.run, {}
-    while step < total_steps:
-        epoch_steps, epochs = _next_part(step, total_steps, run)
+    model, settings = training.model, run.recipe.run
+    history: History = {}
+    while step < run.total_steps:
+        epoch_steps, epochs = _next_part(step, run.total_steps, settings)
         # TensorFlow 2.20 fails with several workers and more than one step per execution. Keras would run past the end
         # of an epoch that is no multiple of them.
-        set_steps_per_execution(model, 1 if workers.several else math.gcd(epoch_steps, run.steps_per_execution))
+        execution = 1 if run.workers.several else math.gcd(epoch_steps, settings.steps_per_execution)
+        set_steps_per_execution(model, execution)
         part = model.fit(
-            shard_batches(workers.strategy, partial(batches, step), recipe.data.batch_size),
-            initial_epoch=step // run.epoch_steps,
-            epochs=step // run.epoch_steps + epochs,
+            shard_batches(run.strategy, partial(training.batches, step), run.recipe.data.batch_size),
+            initial_epoch=step // settings.epoch_steps,
+            epochs=step // settings.epoch_steps + epochs,
             steps_per_epoch=epoch_steps,
             **validation,
             shuffle=False,  # the batches are shuffled already, by the seed
             callbacks=callbacks,
-            verbose=keras_verbosity() if workers.chief else 0,
+            verbose=keras_verbosity() if run.workers.chief else 0,
         ).history
         history = {name: history.get(name, []) + values for name, values in part.items()}
         if model.stop_training:  # set by a callback
@@ -164,42 +155,19 @@ def _next_part(step: int, total_steps: int, run: Run) -> tuple[int, int]:
     return min(run.epoch_steps - step_in_epoch, total_steps - step), 1
 
 
-def training_callbacks(
-    recipe: Recipe,
-    model,
-    dataset: ImageDataset,
-    total_steps: int,
-    checkpoints: Checkpoints | None = None,
-    more=(),
-) -> list:
+def training_callbacks(run: OpenRun, model, checkpoints: Checkpoints | None = None, more=()) -> list:
     """Builds the callbacks of a run."""
     # Weights are swapped back before any other callback sees the end of an evaluation; a run is stopped before its
     # checkpoint is saved; logs are complete before they are written, and written before the checkpoint.
     return [
         Events(),
         EvaluateWithEMA(),
-        NonfiniteSteps(recipe.run.max_nonfinite_steps, checkpoints),
-        *_logs(recipe, model, dataset, total_steps),
+        NonfiniteSteps(run.recipe.run.max_nonfinite_steps, checkpoints),
+        *log_callbacks(run, model),
         *([SwapEMA(), *more, SwapEMA()] if more else []),
         *([checkpoints] if checkpoints else []),
         ProgressBar(),
     ]
-
-
-def _logs(recipe, model, dataset, total_steps):
-    workers = Workers(strategy_of(model))
-    logs: list = [Progress(recipe.data.batch_size, total_steps)]
-    if not workers.chief or recipe.run.folder is None:
-        return logs
-    logs.append(CsvLog(os.path.join(recipe.run.folder, LOG)))
-    if recipe.run.tensorboard:
-        from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_function  # imports drawing libraries
-
-        folder = os.path.join(recipe.run.folder, "tensorboard")
-        # With JAX every process computes a part of the model's output, and only the chief draws.
-        draws = not (workers.several and isinstance(workers.strategy, JaxDevices))
-        logs.append(TensorBoardLog(folder, image_function(recipe, model, dataset) if draws else None))
-    return logs
 
 
 STRIDE = 1_000_003  # between replicas; the seeds of layers are close to each other

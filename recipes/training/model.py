@@ -15,12 +15,10 @@ from keras_vit.models.image_model import ImageModel
 from keras_vit.models.load import ImageSizeWarning
 from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.data.transforms import evaluation_preprocessing
-from keras_vit.recipes.distillation import build_distillation
 from keras_vit.recipes.recipe import (
     USED_WITH_WEIGHTS,
     Architecture,
     Data,
-    Distillation,
     Recipe,
     Run,
     Supervised,
@@ -29,9 +27,6 @@ from keras_vit.recipes.recipe_checks import check_patches
 from keras_vit.recipes.recipe_errors import RecipeError
 from keras_vit.recipes.recipe_sections import BIT, check_bit_fields
 from keras_vit.recipes.remote_files import error_summary
-from keras_vit.recipes.training.initialization import initialize
-from keras_vit.recipes.training.losses import build_loss, set_head_bias
-from keras_vit.recipes.training.metrics import training_metrics
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 from keras_vit.variants import BIT_SIZES, parse_variant
@@ -214,35 +209,6 @@ def freeze_pooling(vit):
             layer.trainable = False
 
 
-def compile_classifier(
-    recipe: Supervised,
-    num_classes: int,
-    total_steps: int,
-    start=None,
-    multi_label: bool = False,
-    replacements=NOTHING_REPLACED,
-):
-    """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation."""
-    student = _classifier(recipe, start, num_classes)
-    student.multi_label = multi_label
-    if recipe.trainable_blocks is not None:
-        train_last_blocks(student, recipe.trainable_blocks)
-    if recipe.head_bias:
-        set_head_bias(student, recipe.head_bias)
-    model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
-    model.compile(
-        **optimizer_arguments(recipe, total_steps, student, replacements),
-        **_loss_and_metrics(recipe, num_classes, multi_label, replacements),
-        steps_per_execution=recipe.run.steps_per_execution,
-    )
-    return model, student
-
-
-def compile_for_evaluation(classifier, recipe: Supervised, num_classes: int, replacements=NOTHING_REPLACED):
-    """Compiles a classifier for `evaluate`, without an optimizer."""
-    classifier.compile(**_loss_and_metrics(recipe, num_classes, classifier.multi_label, replacements))
-
-
 def optimizer_arguments(recipe: Recipe, total_steps: int, model, replacements=NOTHING_REPLACED) -> dict:
     """Arguments of `compile`: the optimizer of a recipe, for the trainable weights of a model."""
     loss_scaling = recipe.run.precision == "mixed_float16"
@@ -251,22 +217,3 @@ def optimizer_arguments(recipe: Recipe, total_steps: int, model, replacements=NO
         optimizer.mesh = distribution.device_mesh.backend_mesh
     # Keras's scaling would apply an optimizer inside of another, whose step, counters and averages we read.
     return {"optimizer": optimizer, "auto_scale_loss": False}
-
-
-def _loss_and_metrics(recipe, num_classes, multi_label, replacements):
-    own = replacements.loss is not None
-    loss = replacements.build_loss(recipe, num_classes, multi_label) if own else build_loss(recipe)
-    # Weighted, so that the images that pad the last batch of an evaluation do not count.
-    return {"loss": loss, "weighted_metrics": training_metrics(num_classes, multi_label)}
-
-
-def _classifier(recipe, start, num_classes):
-    if start is not None:
-        return adapt_model(start, recipe, num_classes)
-    if recipe.weights:
-        return load_model(recipe.weights, recipe, num_classes)
-    has_token = recipe.has_teacher and recipe.distillation_token
-    more = {"distillation": True} if has_token else {}
-    model = build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)
-    initialize(model, recipe.architecture.initialization, recipe.run.seed)
-    return model

@@ -7,37 +7,29 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.recipes.data import ImageDataset
-from keras_vit.recipes.distributed import JaxDevices, Strategy
-from keras_vit.recipes.recipe import Recipe
-from keras_vit.recipes.training.checks import count_images
+from keras_vit.recipes.jax_devices import JaxDevices
+from keras_vit.recipes.runs.open_run import OpenRun
 from keras_vit.recipes.training.keras_internals import is_default_strategy
 
 CPU_INFO = Path("/proc/cpuinfo")
 
 
-def describe_run(
-    recipe: Recipe,
-    strategy: Strategy,
-    model,
-    dataset: ImageDataset,
-    total_steps: int,
-    start_step: int = 0,
-    replaced: Mapping = {},
-) -> str:
+def describe_run(run: OpenRun, model, start_step: int = 0, replaced: Mapping = {}) -> str:
     """A run's devices, batch size, length, model, data and optimizer, one line each.
 
     Args:
         replaced: See `Replacements.fields`.
     """
+    recipe, strategy, total_steps = run.recipe, run.strategy, run.total_steps
+    replicas, precision = strategy.num_replicas_in_sync, recipe.run.precision
     lines = {
         "devices": _devices(strategy),
-        "batch": _batch(recipe, strategy.num_replicas_in_sync),
-        "length": _length(recipe, count_images(recipe, dataset)[recipe.data.train_split], total_steps),
+        "batch": _batch(recipe, replicas),
+        "length": _length(recipe, run.data.training_images, total_steps),
         "model": _model(model),
-        "data": _data(recipe, dataset),
-        "precision": recipe.run.precision + _slow_bfloat16(recipe.run.precision, strategy),
-        "optimizer": _optimizer(recipe.optimizer, replaced) + _split(recipe.run, strategy.num_replicas_in_sync),
+        "data": _data(run.data),
+        "precision": precision + _slow_bfloat16(precision, strategy),
+        "optimizer": _optimizer(recipe.optimizer, replaced) + _split(recipe.run, replicas),
     }
     if own := [f"{field} {name}" for field, name in replaced.items() if "." not in field and field != "optimizer"]:
         lines["replaced"] = ", ".join(own)
@@ -110,8 +102,9 @@ def _model(model):
     return f"{model.name}{sizes}, {total:,} parameters, {'all' if trainable == total else f'{trainable:,}'} trainable"
 
 
-def _data(recipe, dataset):
-    counts = ", ".join(f"{count:,} in {split}" for split, count in count_images(recipe, dataset).items())
+def _data(data):
+    recipe, dataset = data.recipe, data.dataset
+    counts = ", ".join(f"{count:,} in {split}" for split, count in data.images.items())
     classes = f"; {len(dataset.class_names):,} classes" if recipe.has_labels else ""
     pixels = f"{recipe.data.image_size} x {recipe.data.image_size} pixels"
     unused = [split for split in dataset.splits if split not in recipe.data.train_split]

@@ -216,7 +216,9 @@ def test_a_port_that_is_in_use_is_named(backend, processes):
     assert statuses == [1] and f"port {group.ports[0]} " in message(group.text(0))
 
 
-EARLY = "import keras_vit.recipes.fit as m\ndef fail(*_): raise OSError('no such disk')\nm.open_dataset = fail"
+EARLY = """import keras_vit.recipes.runs.run_data as m
+def fail(*_): raise OSError('no such disk')
+m.open_dataset = fail"""
 FULL = """import keras_vit.recipes.checkpoints.checkpoints as m
 def fail(*_): raise OSError(28, 'No space left on device')
 m.Checkpoints._remove_old = fail"""

@@ -15,7 +15,7 @@ from journeys.training import command
 from keras_vit.recipes import distributed as strategies
 from keras_vit.recipes.fit import evaluate
 from keras_vit.recipes.recipe_file import read_recipe
-from keras_vit.recipes.training.model import compile_classifier
+from keras_vit.recipes.supervised import compile_classifier
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes import distributed
-from keras_vit.recipes.distributed import Workers, choose_strategy
+from keras_vit.recipes.distributed import choose_strategy
+from keras_vit.recipes.jax_devices import PROCESSES, choose_devices
+from keras_vit.recipes.workers import Workers, check_workers
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +46,10 @@ def test_devices_of_a_machine_without_accelerators():
     ],
 )
 def test_incomplete_or_superfluous_processes_on_jax(monkeypatch, name, processes, message):
-    for variable, value in zip(distributed.PROCESSES, processes):
+    for variable, value in zip(PROCESSES, processes):
         monkeypatch.setenv(variable, value)
     with pytest.raises(ValueError, match=message):
-        distributed.choose_devices(name)
+        choose_devices(name)
 
 
 @pytest.mark.parametrize("name", ["auto", "multi-worker"])
@@ -103,7 +105,7 @@ def test_tpu_is_initialized_once(monkeypatch):
 )
 def test_the_number_of_a_worker(cluster, task, index):
     config = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
-    addresses, number = distributed._check_workers(json.dumps(config))
+    addresses, number = check_workers(json.dumps(config))
     assert number == index and len(addresses) == sum(map(len, cluster.values()))
 
 

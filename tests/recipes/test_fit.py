@@ -18,8 +18,10 @@ from keras_vit.recipes.data import open_dataset, read_labels, training_batches
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Distillation, Optimizer
 from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.runs import run_data
+from keras_vit.recipes.supervised import compile_classifier
 from keras_vit.recipes.training.logs import LOG, read_log
-from keras_vit.recipes.training.model import build_model, compile_classifier
+from keras_vit.recipes.training.model import build_model
 
 STILL = Optimizer("sgd", learning_rate=0.0, warmup_steps=1)
 
@@ -114,7 +116,7 @@ def test_nothing_of_a_run_is_alive_after_it(request, trained_toy, tmp_path, kind
 
 
 def test_invalid_image_size_raises_before_data_is_opened(masked, supervised, monkeypatch):
-    monkeypatch.setattr(fit, "open_dataset", lambda data: pytest.fail("data was opened first"))
+    monkeypatch.setattr(run_data, "open_dataset", lambda data: pytest.fail("data was opened first"))
     with pytest.raises(RecipeError, match="data.image_size=9"):
         fit.pretrain(replace(masked, data=replace(masked.data, image_size=9)))
     vit = build_model(masked.architecture, masked.data, masked.run)
@@ -124,7 +126,7 @@ def test_invalid_image_size_raises_before_data_is_opened(masked, supervised, mon
 
 def test_class_names_are_checked_before_the_training(supervised, monkeypatch):
     names = ("two\nlines", *"123456789")
-    monkeypatch.setattr(fit, "open_dataset", lambda data: replace(open_dataset(data), class_names=names))
+    monkeypatch.setattr(run_data, "open_dataset", lambda data: replace(open_dataset(data), class_names=names))
     monkeypatch.setattr(fit.loop, "fit", lambda *_: pytest.fail("trained first"))
     with pytest.raises(ValueError, match=r"Received: .two.*lines"):
         fit.train(supervised)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_vit.recipes import distributed, run_recipe
+from keras_vit.recipes import run_recipe, workers
 from keras_vit.recipes.learning_rate_sweep import Sweep, markdown_table, sweep, tuning_and_held_out
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.recipe_file import write_recipe
@@ -49,7 +49,7 @@ def test_best_learning_rate_is_trained_on_all_images(plan, runs, tmp_path):
 
 
 def test_only_the_chief_writes_the_table(plan, runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(distributed, "Workers", lambda strategy: SimpleNamespace(chief=False))
+    monkeypatch.setattr(workers, "Workers", lambda strategy: SimpleNamespace(chief=False))
     assert sweep(plan)["learning_rate"] == 0.01 and not (tmp_path / "sweep.json").exists()
 
 

@@ -17,7 +17,7 @@ from keras_vit.recipes.masked_autoencoder import (
     pixel_targets,
     reconstruct,
 )
-from keras_vit.recipes.masked_patch import MASK
+from keras_vit.recipes.patches import MASK
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, Run
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype("float32")

@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.masked_patch import (
-    MASK,
     MaskedPatchModel,
     color_of,
     draw_corruption,
@@ -16,6 +15,7 @@ from keras_vit.recipes.masked_patch import (
     quantize,
     reconstruct,
 )
+from keras_vit.recipes.patches import MASK
 from keras_vit.recipes.recipe import MaskedPatch, Run
 
 

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes import run_recipe
+from keras_vit.recipes import supervised as supervised_training
 from keras_vit.recipes.data import ImageDataset
-from keras_vit.recipes.training.model import compile_for_evaluation
+from keras_vit.recipes.supervised import compile_for_evaluation
 
 FILES = {"recipe.json", "run.json", "log.csv", "model.keras", "model_card.md", "metrics.json"}
 
@@ -56,14 +57,14 @@ def trained(supervised, folder, trained_toy, monkeypatch):
     """A recipe of which only the training is replaced: by a model with the bias `bias` and the history `history`."""
     settings = {"bias": [0.0] * 10, "history": {"loss": [1.0]}}
 
-    def train(recipe, strategy):
+    def fit(run, training):
         model = trained_toy(image_size=8, num_classes=10, depth=1, class_names=list("0123456789"))
-        compile_for_evaluation(model, recipe, 10)
+        compile_for_evaluation(model, run.recipe, 10)
         model.head.bias.assign(settings["bias"])
-        return model, settings["history"]
+        training.result = model
+        return settings["history"]
 
-    monkeypatch.setattr(run_recipe, "fit_supervised", train)
-    monkeypatch.setattr(run_recipe, "check_unchanged", lambda *_: None)
+    monkeypatch.setattr(run_recipe, "fit", fit)
     return in_folder(supervised, folder), settings
 
 
@@ -86,11 +87,11 @@ def test_model_is_written_before_anything_that_can_fail(trained, folder, monkeyp
         assert (folder / "labels.txt").read_text().split() == list("0123456789")
         raise ValueError(f"the disk of {split} is gone")
 
-    monkeypatch.setattr(run_recipe, "evaluate", evaluate)
+    monkeypatch.setattr(supervised_training, "evaluate", evaluate)
     with pytest.raises(ValueError, match=f"the disk of test is gone.*{folder}/model.keras.*run.resume=True"):
         run_recipe.run(recipe)
     assert not (folder / "metrics.json").exists()
-    monkeypatch.setattr(run_recipe, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.5, "images": 500})
+    monkeypatch.setattr(supervised_training, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.5, "images": 500})
     assert run_recipe.run(recipe) == {"loss": 2.0, "top1": 0.5, "images": 500}
 
 
@@ -122,14 +123,14 @@ def test_accuracies_that_a_constant_answer_has_are_reported(counts, right, word,
     names = tuple(f"class {i}" for i in range(len(counts)))
     dataset = ImageDataset("x", names, {"test": len(labels)}, read, stores_paths=True)
     metrics = {"top1": float(np.float32(right / len(labels))), "images": len(labels)}
-    run_recipe._warn_of_chance(metrics, dataset, "test")
+    supervised_training._warn_of_chance(metrics, dataset, "test")
     errors = capsys.readouterr().err
     assert [each for each in ("always", "chance") if each in errors] == ([word] if word else [])
 
 
 def test_skipped_steps_and_accuracies_by_chance_are_reported(trained, folder, monkeypatch, capsys):
     recipe, settings = trained
-    monkeypatch.setattr(run_recipe, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.1, "images": 500})
+    monkeypatch.setattr(supervised_training, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.1, "images": 500})
     settings["history"] = {"nonfinite_steps": [1, 3]}
     assert run_recipe.run(recipe)["nonfinite_steps"] == 3
     assert json.loads((folder / "metrics.json").read_text())["nonfinite_steps"] == 3

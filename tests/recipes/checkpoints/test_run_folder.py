@@ -9,14 +9,13 @@ import tensorflow as tf
 from checkpointed_training import build, fit
 
 from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
-from keras_vit.recipes.checkpoints.run_identity import begin_run, check_unchanged, read_identity
-from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.checkpoints.run_folder import begin_run, check_unchanged, prepare_run_folder, read_identity
 from keras_vit.recipes.data.image_dataset import ImageDataset
-from keras_vit.recipes.distributed import Workers
 from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Run, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.optimizers import Adam
+from keras_vit.recipes.workers import Workers
 
 WORKERS = Workers(tf.distribute.get_strategy())
 DATA = ImageDataset("animals", ("ant", "bee", "cat"), {"train": 90, "test": 30}, lambda split: None)
@@ -84,14 +83,18 @@ def test_weights_determine_the_model(tmp_path):
     prepare_run_folder(replace(recipe, architecture=Architecture()))
 
 
-def recipe_in(folder, kind=Supervised):
-    return kind(data=Data(validation_split=None), run=Run(folder=str(folder), resume=True))
+def begin(folder, dataset=DATA, workers=WORKERS, kind=Supervised):
+    return begin_run(str(folder), run_data(dataset, kind), workers)
+
+
+def run_data(dataset=DATA, kind=Supervised):
+    return RunData(kind(data=Data(validation_split=None)), dataset)
 
 
 def save(folder, step=1):
     """Begins or resumes a run and saves a checkpoint of it; returns its identity and the object that saves."""
     folder.mkdir(exist_ok=True)
-    identity = begin_run(recipe_in(folder), DATA, WORKERS)
+    identity = begin(folder)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     model.compile(Adam(0.1), "mse", jit_compile=False)
     model.optimizer.build(model.trainable_variables)
@@ -112,7 +115,7 @@ def test_resumed_run_keeps_its_id(tmp_path):
     assert save(tmp_path / "other")[0].id != first.id
     worker = Workers(tf.distribute.get_strategy())
     worker.chief = False
-    assert begin_run(recipe_in(tmp_path), DATA, worker).id == first.id
+    assert begin(tmp_path, workers=worker).id == first.id
 
 
 @pytest.mark.parametrize("content", [None, b"", bytes(100), b"{", b"{}", b"\xff"])
@@ -120,7 +123,7 @@ def test_damaged_run_json_is_restored_from_the_newest_checkpoint(tmp_path, conte
     """As after a power failure, which may leave a file that was just renamed without its content."""
     first, _ = save(tmp_path)
     (tmp_path / "run.json").unlink() if content is None else (tmp_path / "run.json").write_bytes(content)
-    assert begin_run(recipe_in(tmp_path), DATA, WORKERS).id == first.id
+    assert begin(tmp_path).id == first.id
     assert read_identity(tmp_path).id == first.id
 
 
@@ -134,15 +137,15 @@ def test_damaged_run_json_is_restored_from_the_newest_checkpoint(tmp_path, conte
 )
 def test_other_data_raises(tmp_path, changes, message):
     save(tmp_path)
-    changed, recipe = replace(DATA, **changes), recipe_in(tmp_path)
-    check_unchanged(recipe, DATA)
+    changed = replace(DATA, **changes)
+    check_unchanged(tmp_path, run_data())
     with pytest.raises(ValueError, match=message):
-        check_unchanged(recipe, changed)
+        check_unchanged(tmp_path, run_data(changed))
     with pytest.raises(ValueError, match=f"{tmp_path}.*{message}"):
-        begin_run(recipe, changed, WORKERS)
+        begin(tmp_path, changed)
     (tmp_path / "run.json").unlink()  # the checkpoint knows it too
     with pytest.raises(ValueError, match=message):
-        begin_run(recipe, changed, WORKERS)
+        begin(tmp_path, changed)
 
 
 def test_other_files_of_as_many_images_raise(tmp_path):
@@ -151,25 +154,25 @@ def test_other_files_of_as_many_images_raise(tmp_path):
         (file := tmp_path / "images" / path).parent.mkdir(parents=True)
         file.write_bytes(i * b"x")
     data = Data(f"folder:{tmp_path / 'images'}", train_split="train", validation_split=None, test_split="test")
-    recipe = Supervised(data=data, run=Run(folder=str(tmp_path), resume=True))
-    began = begin_run(recipe, open_dataset(data), WORKERS)
+    recipe, folder = Supervised(data=data), str(tmp_path)
+    began = begin_run(folder, RunData(recipe), WORKERS)
     (tmp_path / "step-1.index").touch()
-    assert began.files == begin_run(recipe, open_dataset(data), WORKERS).files != ""
-    check_unchanged(recipe, open_dataset(data))
+    assert began.files == begin_run(folder, RunData(recipe), WORKERS).files != ""
+    check_unchanged(folder, RunData(recipe))
     train = tmp_path / "images" / "train"
     (train / "a/1.jpg").rename(train / "b/1.jpg")
     (train / "b/2.jpg").rename(train / "a/2.jpg")  # swapped
     with pytest.raises(ValueError, match="the files"):
-        check_unchanged(recipe, open_dataset(data))
+        check_unchanged(folder, RunData(recipe))
     with pytest.raises(ValueError, match="the files"):
-        begin_run(recipe, open_dataset(data), WORKERS)
+        begin_run(folder, RunData(recipe), WORKERS)
     for values in (began.__dict__ | {"files": ""}, {k: v for k, v in began.__dict__.items() if k != "files"}):
         (tmp_path / "run.json").write_text(json.dumps(values))  # a run that did not record them
-        check_unchanged(recipe, open_dataset(data))
+        check_unchanged(folder, RunData(recipe))
 
 
 def test_classes_do_not_matter_without_labels(tmp_path):
-    identity = begin_run(recipe_in(tmp_path, MaskedPatch), DATA, WORKERS)
+    identity = begin(tmp_path, kind=MaskedPatch)
     assert identity.class_names == () and identity.images == {"train": 90}
 
 

@@ -18,13 +18,13 @@ from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import (
     balanced_weights,
     check_several_classes,
-    check_trained_classes,
     class_counts,
     with_model_classes,
 )
 from keras_vit.recipes.data.pipeline import weight_classes
 from keras_vit.recipes.prepare import prepare
-from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.recipe import Data, Supervised
+from keras_vit.recipes.runs.run_data import RunData
 
 
 @pytest.mark.parametrize("counts", [[3, 1, 8], [5, 0, 1]])
@@ -67,14 +67,15 @@ def test_classes_that_are_only_evaluated(tmp_path, caplog):
     dataset = open_dataset(Data(f"folder:{tmp_path}"))
     assert class_counts(dataset, "train").tolist() == [2, 3, 0] and class_counts(dataset, "test").tolist() == [2, 0, 1]
     caplog.clear()
-    check_trained_classes(dataset, "test", ["train[:0]"])
+    data = RunData(Supervised(), dataset)
+    data.check_trained_classes("test", ["train[:0]"])
     assert not caplog.text
     with pytest.raises(ValueError, match="'test.2:1.' .*no images"):
         count_nonempty(dataset, "test[2:1]")
-    check_trained_classes(dataset, "train", ["test"])
+    data.check_trained_classes("train", ["test"])
     assert "1 of 3 labels" in caplog.text and "new" in caplog.text
     with pytest.raises(ValueError, match="2 of 3 labels of 'other'.* new"):
-        check_trained_classes(dataset, "train", ["other"])
+        data.check_trained_classes("train", ["other"])
 
 
 def test_parts_of_sorted_data_are_reported_before_the_training(tmp_path, supervised, monkeypatch):

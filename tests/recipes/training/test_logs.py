@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.runs.open_run import OpenRun
+from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.logs import CsvLog, Progress, ProgressBar
 from keras_vit.recipes.training.loop import training_callbacks
 from keras_vit.recipes.training.optimizers import build_optimizer
@@ -186,9 +187,10 @@ def masked_patch(data_dir, tmp_path):
     return MaskedPatch(data=data, run=run, target="downsampled_color", total_steps=4)
 
 
-def logging_callbacks(recipe, model, dataset, total_steps):
+def logging_callbacks(recipe, model, chief=True):
     """Those of `training_callbacks` that log, without the bar: EMA and nonfinite steps require our optimizers."""
-    return training_callbacks(recipe, model, dataset, total_steps)[3:-1]
+    workers = SimpleNamespace(chief=chief, several=not chief)
+    return training_callbacks(OpenRun(recipe, None, workers, RunData(recipe)), model)[3:-1]
 
 
 def pretrained(recipe, toy, pixels):
@@ -196,7 +198,7 @@ def pretrained(recipe, toy, pixels):
     model = MaskedPatchModel(vit, recipe.target)
     model.set_weights([np.random.default_rng(0).normal(size=w.shape, scale=0.1) for w in model.weights])
     model.compile("sgd", masked_patch_loss(recipe.target), jit_compile=False)
-    logs = logging_callbacks(recipe, model, open_dataset(recipe.data), recipe.total_steps)
+    logs = logging_callbacks(recipe, model)
     data = masked_patch_batches(tf.data.Dataset.from_tensors((pixels, 0)).repeat(), vit.patch_size, recipe)
     model.fit(data, steps_per_epoch=2, epochs=2, callbacks=logs, shuffle=False, verbose=0)
     return model
@@ -221,23 +223,21 @@ def test_tensorboard_reconstructions_do_not_change_training(masked_patch, toy, t
 @pytest.mark.slow
 def test_tensorboard_shows_attention_of_classifiers(masked_patch, toy, trained_toy, tmp_path):
     recipe = Supervised(data=masked_patch.data, run=masked_patch.run, total_steps=2)
-    dataset = open_dataset(recipe.data)
     model = trained_toy(image_size=8, patch_size=2)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     x, y = np.zeros((4, 8, 8, 3)), np.zeros(4)
-    model.fit(x, y, validation_data=(x, y), callbacks=logging_callbacks(recipe, model, dataset, 2), verbose=0)
+    model.fit(x, y, validation_data=(x, y), callbacks=logging_callbacks(recipe, model), verbose=0)
     (image,) = [value for _, tag, value in events(tmp_path / "tensorboard" / "train") if tag == "attention"]
     assert len(image) == 8 and image[0].shape == (8, 16, 3) and image[0][:, :8].max() > 200
     assert [tag for _, tag, _ in events(tmp_path / "tensorboard" / "validation")] == ["loss"]
     axial = toy(image_size=8, patch_size=2, axial=True, pooling="gap")
-    assert logging_callbacks(recipe, axial, dataset, 2)[-1].draw_images is None
+    assert logging_callbacks(recipe, axial)[-1].draw_images is None
     unvalidated = replace(recipe, data=replace(recipe.data, validation_split=None))
-    assert logging_callbacks(unvalidated, model, dataset, 2)[-1].draw_images()[1].shape == (8, 8, 16, 3)
+    assert logging_callbacks(unvalidated, model)[-1].draw_images()[1].shape == (8, 8, 16, 3)
 
 
 @pytest.mark.parametrize("folder,chief", [(None, True), ("run", False)])
-def test_nothing_is_written_without_a_folder_or_by_other_workers(masked_patch, regression, monkeypatch, folder, chief):
-    monkeypatch.setattr("keras_vit.recipes.training.loop.Workers", lambda strategy: SimpleNamespace(chief=chief))
+def test_nothing_is_written_without_a_folder_or_by_other_workers(masked_patch, regression, folder, chief):
     recipe = replace(masked_patch, run=replace(masked_patch.run, folder=folder))
-    (only,) = logging_callbacks(recipe, regression(), None, 4)
+    (only,) = logging_callbacks(recipe, regression(), chief)
     assert isinstance(only, Progress)

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.distributed import JaxDevices
+from keras_vit.recipes.jax_devices import JaxDevices
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
+from keras_vit.recipes.runs.device_checks import check_devices, check_precision
+from keras_vit.recipes.supervised import compile_classifier
 from keras_vit.recipes.training import replicas
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import NonfiniteSteps
-from keras_vit.recipes.training.checks import check_precision, check_recipe
-from keras_vit.recipes.training.model import compile_classifier
 from keras_vit.recipes.training.optimizers import SGD
 
 STEPS, BATCH = 6, 16
@@ -120,6 +120,6 @@ def test_tpus_get_bfloat16():
     devices = JaxDevices.__new__(JaxDevices)  # none is here
     devices.names, devices.num_replicas_in_sync, devices.process, devices.processes = ["tpu:0"], 1, 0, 1
     with pytest.raises(ValueError, match="mixed_float16"):
-        check_recipe(recipe_of("mixed_float16"), devices)
+        check_devices(recipe_of("mixed_float16"), devices)
     devices.names = ["gpu:0"]
-    check_recipe(recipe_of("mixed_float16"), devices)
+    check_devices(recipe_of("mixed_float16"), devices)

@@ -10,7 +10,8 @@ import keras_vit
 from keras_vit import BiT
 from keras_vit.pixel_range import PixelRangeWarning
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
-from keras_vit.recipes.training.model import adapt_model, build_model, compile_classifier, load_model, train_last_blocks
+from keras_vit.recipes.supervised import compile_classifier
+from keras_vit.recipes.training.model import adapt_model, build_model, load_model, train_last_blocks
 
 TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)
 DATA = Data(image_size=16)

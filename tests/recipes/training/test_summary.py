@@ -10,9 +10,12 @@ from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.distributed import choose_strategy
 from keras_vit.recipes.recipe import Augment, Data, MaskedPatch, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.runs.device_checks import check_devices
+from keras_vit.recipes.runs.open_run import OpenRun
+from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training import summary
-from keras_vit.recipes.training.checks import check_data, check_recipe
 from keras_vit.recipes.training.summary import describe_run
+from keras_vit.recipes.workers import Workers
 
 COPIES = Augment(mixup_alpha=0.8, repeats=9)  # with 32 images on two replicas, too few different ones to mix
 
@@ -29,10 +32,11 @@ def recipe(data_dir, tmp_path):
 
 def test_summary_of_a_run(recipe, toy, logical_cpus):
     logical_cpus(2)
-    strategy, dataset, model = choose_strategy("mirrored"), open_dataset(recipe.data), toy(num_classes=10)
-    check_recipe(recipe, strategy)
-    check_data(recipe, dataset, 100)
-    lines = describe_run(recipe, strategy, model, dataset, 100, 60).splitlines()
+    strategy, data, model = choose_strategy("mirrored"), RunData(recipe), toy(num_classes=10)
+    check_devices(recipe, strategy)
+    data.check()
+    run = OpenRun(recipe, strategy, Workers(strategy), data)
+    lines = describe_run(run, model, 60).splitlines()
     expected = {
         "devices": ("2 CPU", "2 replicas"),
         "batch": ("32 images, 16 per replica", "2 accumulation steps of 8"),
@@ -47,7 +51,7 @@ def test_summary_of_a_run(recipe, toy, logical_cpus):
     for line, parts in zip(lines, expected.values()):
         assert all(part in line for part in parts), line
     resumed = replace(recipe, run=replace(recipe.run, resume=True))
-    assert "from step 0" in describe_run(resumed, strategy, model, dataset, 100)
+    assert "from step 0" in describe_run(replace(run, recipe=resumed), model)
 
 
 @pytest.mark.parametrize("flags,slow", [("avx512f amx_bf16", False), ("avx512f", True)])
@@ -55,7 +59,8 @@ def test_summary_names_slow_bfloat16(recipe, toy, tmp_path, monkeypatch, flags, 
     (tmp_path / "cpuinfo").write_text(f"flags : fpu {flags}\n")
     monkeypatch.setattr(summary, "CPU_INFO", tmp_path / "cpuinfo")
     recipe = replace(recipe, run=replace(recipe.run, precision="mixed_bfloat16"))
-    text = describe_run(recipe, tf.distribute.get_strategy(), toy(num_classes=10), open_dataset(recipe.data), 100)
+    strategy = tf.distribute.get_strategy()
+    text = describe_run(OpenRun(recipe, strategy, Workers(strategy), RunData(recipe)), toy(num_classes=10))
     assert "mixed_bfloat16" in text and ("no bfloat16 products" in text) == slow
 
 
@@ -71,26 +76,26 @@ def test_recipes_that_the_devices_exclude(recipe, part, changes, received, logic
     logical_cpus(2)
     strategy = choose_strategy("mirrored")
     with pytest.raises(RecipeError) as raised:
-        check_recipe(replace(recipe, **{part: replace(getattr(recipe, part), **changes)}), strategy)
+        check_devices(replace(recipe, **{part: replace(getattr(recipe, part), **changes)}), strategy)
     assert raised.value.received == received
-    check_recipe(replace(recipe, data=replace(recipe.data, augment=replace(COPIES, repeats=8))), strategy)
+    check_devices(replace(recipe, data=replace(recipe.data, augment=replace(COPIES, repeats=8))), strategy)
 
 
 def test_remote_tpu_cannot_use_a_local_folder(recipe, tmp_path, monkeypatch):
     strategy = simulated_tpu()
     monkeypatch.setenv("TPU_NAME", "my-pod")
     with pytest.raises(RecipeError, match="'my-pod'") as raised:
-        check_recipe(recipe, strategy)
+        check_devices(recipe, strategy)
     assert raised.value.received == {"run.folder": recipe.run.folder}
     assert not (tmp_path / "run").exists()
     monkeypatch.setenv("TPU_NAME", "local")
-    check_recipe(recipe, strategy)
+    check_devices(recipe, strategy)
 
 
 def test_epochs_must_be_longer_than_the_warmup(recipe):
     by_epochs = replace(recipe, total_steps=None, total_epochs=0.2)
-    with pytest.raises(RecipeError, match="6 steps") as raised:
-        check_data(by_epochs, open_dataset(recipe.data), 6)
+    with pytest.raises(RecipeError, match="7 steps") as raised:
+        RunData(by_epochs).check()
     assert raised.value.received == {"optimizer.warmup_steps": 10}
 
 
@@ -103,8 +108,8 @@ def test_splits_must_have_labels(recipe):
 
     unpublished = replace(dataset, read=read)
     with pytest.raises(ValueError, match="'test'"):
-        check_data(recipe, unpublished, 200)
-    check_data(MaskedPatch(data=recipe.data), unpublished, 20_000)
+        RunData(recipe, unpublished).check()
+    RunData(MaskedPatch(data=recipe.data), unpublished).check()
 
 
 @pytest.mark.parametrize(
@@ -119,5 +124,5 @@ def test_splits_must_have_labels(recipe):
 )
 def test_splits_must_exist_and_have_enough_images(recipe, fields, received, use):
     with pytest.raises(RecipeError) as raised:
-        check_data(replace(recipe, data=replace(recipe.data, **fields)), open_dataset(recipe.data), 100)
+        RunData(replace(recipe, data=replace(recipe.data, **fields))).check()
     assert raised.value.received == received and use in raised.value.use
