@@ -13,7 +13,6 @@ from keras_vit.inspect.figures import overlay
 from keras_vit.recipes.data import evaluation_batches
 from keras_vit.recipes.recipe import Data, SelfSupervised
 from keras_vit.recipes.self_supervised import reconstruct
-from keras_vit.recipes.training.logs import current_step
 
 IMAGES = 8
 GRAY = 128
@@ -35,7 +34,7 @@ class TensorBoardLog(keras.callbacks.Callback):
         self.writers = {}
 
     def on_epoch_end(self, epoch, logs=None):
-        step = current_step(self.model)
+        step = int(self.model.optimizer.iterations.numpy())
         for name, value in logs.items():
             part = "validation" if name.startswith("val_") else "train"
             with self._writer(part).as_default(step):
