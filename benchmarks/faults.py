@@ -29,11 +29,11 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes import fit
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints, TrainingState
-from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run
-from keras_vit.recipes.recipe_file import read_recipe, write_recipe
-from keras_vit.recipes.self_supervised import compile_self_supervised
+from keras_vit.recipes.recipe.file import read_recipe, write_recipe
+from keras_vit.recipes.runs.checkpoints import Checkpoints, TrainingState
+from keras_vit.recipes.runs.folder import find_checkpoints
+from keras_vit.recipes.runs.self_supervised import compile_self_supervised
 from keras_vit.weights import save
 from keras_vit_cli.errors import error_sentence
 

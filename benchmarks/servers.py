@@ -95,7 +95,7 @@ def caller(runtime, path, name, images):
 
 
 def serve(runtime, path, name, batch):
-    """Replies as export/benchmark_worker.py: the logits, then for each number milliseconds of as many calls."""
+    """Replies as export/benchmark/worker.py: the logits, then for each number milliseconds of as many calls."""
     images = np.random.default_rng(0).standard_normal((batch, SIZE, SIZE, 3)).astype("float32")
     call = caller(runtime, path, name, images)
     logits = [np.asarray(call()) for _ in range(3)][-1]

@@ -137,7 +137,7 @@ def run(path, folder):
 
 
 def time_calls(path, size):
-    """Speaks the protocol of export/benchmark_worker.py."""
+    """Speaks the protocol of export/benchmark/worker.py."""
     import torch
 
     call, image = executorch_method(path), torch.rand(1, 3, size, size)

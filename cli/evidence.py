@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from keras_vit.images.rgb import as_rgb
 from keras_vit.inspect import figures, gradient_rollout
 from keras_vit.inspect.attention import gradient_rollout_undefined
-from keras_vit.outer_model import inside
-from keras_vit.rgb import as_rgb
+from keras_vit.models.outer_model import inside
 from keras_vit_cli.output_folder import new_folder
 
 SMALLEST_SIDE, LARGEST_SIDE = 256, 1024  # of an enlarged image

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.name_list import first_names
-from keras_vit.recipes.folder_layout import EXTENSIONS, HEIC, walk
-from keras_vit.rgb import NO_HEIC, open_image, reduce_to_8_bits, unreadable
+from keras_vit.images.rgb import NO_HEIC, open_image, reduce_to_8_bits, unreadable
+from keras_vit.messages import first_names
+from keras_vit.recipes.data.folder_layout import EXTENSIONS, HEIC, walk
 
 
 class ImageBatch(NamedTuple):

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
 
 # What is a path and no name of published weights; names of keras_vit.load may contain slashes and dots, too.
 PATHS = ("/", "./", "../", "~")
@@ -71,7 +71,7 @@ def check_dataset(dataset: str):
 
     `open_dataset` raises all other errors.
     """
-    from keras_vit.recipes.folder_layout import check_layout
+    from keras_vit.recipes.data.folder_layout import check_layout
 
     source, _, path = dataset.partition(":")
     if dataset.startswith(PATHS):

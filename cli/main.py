@@ -15,7 +15,7 @@ from keras_vit_cli.process import clean_up_on_sigterm, printing_assumptions, sur
 # The option of a second word without one.
 SECOND_WORDS = {"probe": "--dataset", "few-shot": "--dataset", "convert": "--output", "prepare": "--output"}
 NVIDIA_DRIVER = "/proc/driver/nvidia"
-TERMINATED = 75  # as keras_vit.recipes.checkpoints.checkpoints, which imports TensorFlow
+TERMINATED = 75  # as keras_vit.recipes.runs.checkpoints, which imports TensorFlow
 # After Ctrl-C or SIGTERM, for commands that write checkpoints.
 RESUME_HINTS = {
     "train": " The same command with --run.resume resumes from the last checkpoint.",
@@ -79,7 +79,7 @@ def _run(arguments) -> int:
         import tyro  # noqa: F401
     except ModuleNotFoundError:
         if arguments[:1] == ["doctor"]:  # reports other missing packages
-            from keras_vit_cli.doctor import Doctor
+            from keras_vit_cli.commands.doctor.command import Doctor
 
             return Doctor().run()
         print("keras-vit requires tyro: pip install tyro. Only `keras-vit doctor` works without it.", file=sys.stderr)
@@ -115,7 +115,7 @@ def _parse(arguments: list[str]) -> Any:
         hint = f" Did you mean {similar[0]}?" if similar else ""
         raise ValueError(f"There is no command {command}.{hint} keras-vit --help lists them.")
     if command in ("train", "sweep"):
-        from keras_vit_cli.train import check_name
+        from keras_vit_cli.commands.train import check_name
 
         check_name(command, words)
         if words and words[0] not in HELP:
@@ -124,7 +124,7 @@ def _parse(arguments: list[str]) -> Any:
     if command in SECOND_WORDS and len(words) > 1 and not any(word.startswith("-") for word in words[:2]):
         words.insert(1, SECOND_WORDS[command])
     if command == "preflight" and any(re.search(r"^--npu(=|$)|\.tflite$", word) for word in words):
-        from keras_vit_cli.preflight import PreflightNpu
+        from keras_vit_cli.commands.preflight import PreflightNpu
 
         return parse(PreflightNpu, program, words, examples=EXAMPLES["preflight --npu"])
     if command == "preflight":
@@ -135,18 +135,18 @@ def _parse(arguments: list[str]) -> Any:
 
 def command_groups() -> dict[str, dict[str, Any]]:
     """The commands by name, in groups of one task. Imported late, since most of them require tyro."""
-    from keras_vit_cli.classify import Classify
-    from keras_vit_cli.convert import Convert, Describe
-    from keras_vit_cli.demo.command import Demo
-    from keras_vit_cli.doctor import Doctor
-    from keras_vit_cli.evaluate import Evaluate
-    from keras_vit_cli.export import Benchmark, Export
-    from keras_vit_cli.finetune import Finetune
-    from keras_vit_cli.inspect.command import Inspect
-    from keras_vit_cli.preflight import Preflight
-    from keras_vit_cli.prepare import Prepare
-    from keras_vit_cli.train import Sweep, Train
-    from keras_vit_cli.transfer import FewShot, Probe, Vtab
+    from keras_vit_cli.commands.classify import Classify
+    from keras_vit_cli.commands.convert import Convert, Describe
+    from keras_vit_cli.commands.demo.command import Demo
+    from keras_vit_cli.commands.doctor.command import Doctor
+    from keras_vit_cli.commands.evaluate import Evaluate
+    from keras_vit_cli.commands.export.command import Benchmark, Export
+    from keras_vit_cli.commands.finetune.command import Finetune
+    from keras_vit_cli.commands.inspect.command import Inspect
+    from keras_vit_cli.commands.preflight import Preflight
+    from keras_vit_cli.commands.prepare import Prepare
+    from keras_vit_cli.commands.train import Sweep, Train
+    from keras_vit_cli.commands.transfer import FewShot, Probe, Vtab
 
     return {
         "Use a model": {"classify": Classify, "describe": Describe, "inspect": Inspect},

@@ -62,12 +62,12 @@ class PreprocessingFlags:
             return self.load(model)
         self.check_stated(model)
         if not around:
-            from keras_vit.export.exported import open_exported
+            from keras_vit.export.exported.opening import open_exported
 
             return open_exported(model)
         from keras_vit.class_names import own_class_names
         from keras_vit.models.load_keras import read_keras_file
-        from keras_vit.outer_model import image_model
+        from keras_vit.models.outer_model import image_model
 
         opened = image_model(read_keras_file(model))
         opened.class_names = own_class_names(model, opened.num_classes) or opened.class_names
@@ -113,7 +113,7 @@ def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, .
     value = _named(joined[at + 1])
     if not {"mean", "std"} <= value.keys():
         raise ValueError(f"{joined[at + 1]} must have the fields mean and std. Received: {', '.join(value) or 'none'}")
-    from keras_vit.preprocessing import Preprocessing
+    from keras_vit.images.preprocessing import Preprocessing
 
     scaling = Preprocessing.from_argument(value, 224).of_channels(3)  # raises for values that are none of RGB
     fields = [(f"--{prefix}data.{name}", *map(str, getattr(scaling, name))) for name in ("mean", "std")]
@@ -121,7 +121,7 @@ def with_recipe_fields(words: tuple[str, ...], prefix: str = "") -> tuple[str, .
 
 
 def _named(preprocessing) -> dict:
-    from keras_vit.preprocessing import NAMED  # imports NumPy
+    from keras_vit.images.preprocessing import NAMED  # imports NumPy
 
     if preprocessing in NAMED:
         return dict(NAMED[preprocessing])

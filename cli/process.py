@@ -24,7 +24,7 @@ for line in sys.stdin.buffer:
         except OSError:
             pass
 """
-# What weights do not state: warnings of keras_vit.pixel_range and keras_vit.models.load, which import Keras.
+# What weights do not state: warnings of keras_vit.images.pixel_range and keras_vit.models.load, which import Keras.
 CATEGORIES = ("PixelRangeWarning", "ImageSizeWarning")
 ASSUMED = ".*does not state (how its pixels are scaled|the size of its images)"
 ARGUMENT = 'preprocessing="imagenet", "clip", "half" or a dict'

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
-from keras_vit.recipes.learning_rate_sweep import Sweep
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS
-from keras_vit.recipes.recipe_checks import check_plan
-from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors, check_all
-from keras_vit.recipes.recipe_values import check_sections, deferred_checks
+from keras_vit.recipes.recipe.checks import check_plan
+from keras_vit.recipes.recipe.errors import RecipeError, SeveralErrors, check_all
+from keras_vit.recipes.recipe.values import check_sections, deferred_checks
+from keras_vit.recipes.runs.learning_rate_sweep import Sweep
 from keras_vit.weights.files import METRICS
 from keras_vit_cli.inputs import check_dataset, check_weights
 from keras_vit_cli.parser import parse

@@ -1,7 +1,7 @@
-from .onnx import write_onnx as write_onnx
-from .parity import Parity as Parity
-from .parity import check_parity as check_parity
-from .parity import parity_table as parity_table
+from .exported.parity import Parity as Parity
+from .exported.parity import check_parity as check_parity
+from .exported.parity import parity_table as parity_table
+from .onnx.convert import write_onnx as write_onnx
 from .saved_model import write_saved_model as write_saved_model
 from .tflite.convert import FORMATS as FORMATS
 from .tflite.convert import write_tflite as write_tflite

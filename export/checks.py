@@ -8,10 +8,10 @@ import keras
 import numpy as np
 
 from keras_vit.class_names import checked_lines
-from keras_vit.classification import check_no_projection, known_names
 from keras_vit.keras_internals import all_layers
+from keras_vit.models.classification import check_no_projection, known_names
 from keras_vit.models.copying import copy_weights
-from keras_vit.outer_model import OuterModel, image_model
+from keras_vit.models.outer_model import OuterModel, image_model
 
 
 def check_exportable(model, what: str):

@@ -15,8 +15,6 @@ from keras import ops
 from keras_vit import Preprocessing
 from keras_vit.atomic_write import literal_folder, new_files
 from keras_vit.class_names import class_names_text
-from keras_vit.classification import is_projection, output_activation
-from keras_vit.decoding import JPEG, PNG, decode, resize_and_crop
 from keras_vit.export.checks import (
     check_classifier,
     check_exportable,
@@ -26,9 +24,11 @@ from keras_vit.export.checks import (
 )
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
 from keras_vit.images import normalize
+from keras_vit.images.decoding import JPEG, PNG, decode, resize_and_crop
+from keras_vit.images.rgb import gray
 from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
-from keras_vit.outer_model import OuterModel, apply, image_model, inside
-from keras_vit.rgb import gray
+from keras_vit.models.classification import is_projection, output_activation
+from keras_vit.models.outer_model import OuterModel, apply, image_model, inside
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5

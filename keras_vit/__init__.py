@@ -15,7 +15,7 @@ if not _is_lazy:
 
 
 def __getattr__(name):
-    from keras_vit.other_words import FUNCTIONS
+    from keras_vit.other_libraries import FUNCTIONS
 
     if name in FUNCTIONS:
         raise AttributeError(f"keras_vit has no {name}. Use {FUNCTIONS[name]}.")

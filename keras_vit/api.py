@@ -15,6 +15,7 @@ from keras_vit import layers as layers
 from keras_vit import variants as variants
 from keras_vit import weights as weights
 from keras_vit.class_names import decode_predictions as decode_predictions
+from keras_vit.images.preprocessing import Preprocessing as Preprocessing
 from keras_vit.inspect.attention import attention_rollout as attention_rollout
 from keras_vit.models.axial_resnet import AxialResNet as AxialResNet
 from keras_vit.models.axial_resnet import AxialResNetConfig as AxialResNetConfig
@@ -27,9 +28,8 @@ from keras_vit.models.layer_decay import NO_WEIGHT_DECAY as NO_WEIGHT_DECAY
 from keras_vit.models.layer_decay import layer_groups as layer_groups
 from keras_vit.models.layer_decay import layer_wise_factors as layer_wise_factors
 from keras_vit.models.load import load as load
+from keras_vit.models.outer_model import classify as classify
 from keras_vit.models.vit import VisionTransformer as VisionTransformer
-from keras_vit.outer_model import classify as classify
-from keras_vit.preprocessing import Preprocessing as Preprocessing
 from keras_vit.version import __version__ as __version__
 from keras_vit.zoo import AxialResNet50 as AxialResNet50
 from keras_vit.zoo import AxialViT_B16 as AxialViT_B16

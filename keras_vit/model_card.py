@@ -3,8 +3,8 @@
 import json
 from dataclasses import asdict
 
-from keras_vit.classification import has_classes, is_projection
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
+from keras_vit.models.classification import has_classes, is_projection
 from keras_vit.variants import variant_name
 from keras_vit.version import __version__
 

@@ -10,8 +10,6 @@ from .evaluation.vtab import run_vtab as run_vtab
 from .fit import evaluate as evaluate
 from .fit import pretrain as pretrain
 from .fit import train as train
-from .learning_rate_sweep import Sweep as Sweep
-from .learning_rate_sweep import sweep as sweep
 from .recipe import Architecture as Architecture
 from .recipe import Augment as Augment
 from .recipe import Data as Data
@@ -21,8 +19,10 @@ from .recipe import MaskedPatch as MaskedPatch
 from .recipe import Optimizer as Optimizer
 from .recipe import Run as Run
 from .recipe import Supervised as Supervised
-from .recipe_file import read_recipe as read_recipe
-from .recipe_file import write_recipe as write_recipe
+from .recipe.file import read_recipe as read_recipe
+from .recipe.file import write_recipe as write_recipe
 from .run_recipe import run as run
 from .run_recipe import run_unless_finished as run_unless_finished
+from .runs.learning_rate_sweep import Sweep as Sweep
+from .runs.learning_rate_sweep import sweep as sweep
 from .training.model import build_model as build_model

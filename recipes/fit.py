@@ -4,11 +4,11 @@ import keras
 
 from keras_vit.recipes.data import ImageDataset
 from keras_vit.recipes.recipe import SelfSupervised, Supervised
+from keras_vit.recipes.runs import loop
 from keras_vit.recipes.runs.open_run import open_run
 from keras_vit.recipes.runs.run_data import RunData
-from keras_vit.recipes.self_supervised import Pretraining, SelfSupervisedModel
-from keras_vit.recipes.supervised import ClassifierTraining, evaluate
-from keras_vit.recipes.training import loop
+from keras_vit.recipes.runs.self_supervised import Pretraining, SelfSupervisedModel
+from keras_vit.recipes.runs.supervised import ClassifierTraining, evaluate
 from keras_vit.recipes.training.replacements import Replacements
 
 __all__ = ["count_steps", "evaluate", "pretrain", "train"]

@@ -1,7 +1,7 @@
 """Private and undocumented parts of Keras and TensorFlow that recipes use; no other file of recipes/ does.
 
 Tested with Keras 3.15.1 and TensorFlow 2.20.0. When a newer version moves one of them,
-tests/recipes/training/test_keras_internals.py names it.
+tests/recipes/test_keras_internals.py names it.
 """
 
 import itertools

@@ -11,17 +11,17 @@ import tensorflow as tf
 
 from keras_vit.class_names import LABELS, class_names_text
 from keras_vit.model_card import model_card
-from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, required_folder
 from keras_vit.recipes.data.corrupt_images import skipped_summary
-from keras_vit.recipes.jax_devices import on_this_process
+from keras_vit.recipes.processes.jax_devices import on_this_process
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.runs.folder import METRICS, check_resumable, required_folder
+from keras_vit.recipes.runs.logs import LOG, read_log
+from keras_vit.recipes.runs.loop import fit
 from keras_vit.recipes.runs.open_run import open_run
-from keras_vit.recipes.self_supervised import Pretraining
-from keras_vit.recipes.supervised import ClassifierTraining
+from keras_vit.recipes.runs.self_supervised import Pretraining
+from keras_vit.recipes.runs.supervised import ClassifierTraining
 from keras_vit.recipes.training.callbacks import check_finite_metrics
-from keras_vit.recipes.training.logs import LOG, read_log
-from keras_vit.recipes.training.loop import fit
 from keras_vit.weights.files import MODEL
 
 CARD = "model_card.md"

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
+from keras_vit.recipes.runs.folder import find_checkpoints
 from keras_vit.recipes.training.callbacks import EvaluateWithEMA, NonfiniteSteps
 from keras_vit.recipes.training.optimizers import Adam
 

@@ -14,8 +14,8 @@ import sys
 import traceback
 
 MODULES = (
-    "keras_vit_cli.main keras_vit_cli.train keras_vit_cli.finetune "
-    "keras_vit.recipes.run_recipe keras_vit.recipes.configs keras_vit.recipes.learning_rate_sweep "
+    "keras_vit_cli.main keras_vit_cli.commands.train keras_vit_cli.commands.finetune.command "
+    "keras_vit.recipes.run_recipe keras_vit.recipes.configs keras_vit.recipes.runs.learning_rate_sweep "
     "tensorflow_datasets sklearn.datasets"
 )
 

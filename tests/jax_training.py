@@ -1,4 +1,4 @@
-"""Runs of small recipes from given weights, for tests/recipes/test_jax_training.py.
+"""Runs of small recipes from given weights, for tests/recipes/runs/test_jax_training.py.
 
 That test runs them on TensorFlow in its own process, and this file as a program on JAX: KERAS_BACKEND=jax python
 tests/jax_training.py FOLDER
@@ -14,8 +14,8 @@ import numpy as np
 
 from keras_vit.recipes import run
 from keras_vit.recipes.fit import evaluate, pretrain, train
-from keras_vit.recipes.jax_devices import PROCESSES
 from keras_vit.recipes.preflight.step_programs import RecipePrograms
+from keras_vit.recipes.processes.jax_devices import PROCESSES
 from keras_vit.recipes.recipe import (
     Architecture,
     Data,

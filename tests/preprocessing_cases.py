@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 from scenes import scene
 
-from keras_vit.preprocessing import INTERPOLATIONS, RESIZES, Preprocessing
+from keras_vit.images.preprocessing import INTERPOLATIONS, RESIZES, Preprocessing
 
 LEVELS = 0.5  # gray levels that a client may differ: TensorFlow's bicubic weights are from a table, which costs 0.2
 ORIENTATION = 0x0112

@@ -14,7 +14,7 @@ from keras_vit.class_names import (
     own_class_names,
     read_class_names,
 )
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 
 
 @pytest.mark.parametrize(

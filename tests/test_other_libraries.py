@@ -6,7 +6,7 @@ import keras
 import pytest
 
 import keras_vit
-from keras_vit.other_words import FUNCTIONS, METHODS
+from keras_vit.other_libraries import FUNCTIONS, METHODS
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -17,14 +17,14 @@ import tyro
 import keras_vit
 from keras_vit.model_card import model_card
 from keras_vit.models.load_keras import WEIGHTS
-from keras_vit.recipes.checkpoints.run_folder import RECIPE
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.model_classes import check_class_count
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.evaluation.classification_metrics import BINS
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.recipe_file import read_recipe
+from keras_vit.recipes.recipe.file import read_recipe
+from keras_vit.recipes.runs.folder import RECIPE
 from keras_vit.trained import FOLDER
 from keras_vit.weights import save
 

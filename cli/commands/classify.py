@@ -46,7 +46,7 @@ class Classify:
             self._classify(files, unreadable, show)
 
     def _classify(self, files, unreadable, show):
-        from keras_vit_cli.inspect.image_files import unreadable_reason
+        from keras_vit_cli.image_files import unreadable_reason
 
         results, model = {}, self._load()
         if self.attention:
@@ -101,7 +101,7 @@ class Classify:
             check_exported(self.model)
         else:
             check_weights(self.model)
-        from keras_vit_cli.inspect.image_files import list_images, unreadable_reason, without_damaged
+        from keras_vit_cli.image_files import list_images, unreadable_reason, without_damaged
 
         reasons = {path: unreadable_reason(path) for path in self.images if not path.is_dir()}
         in_folders = [(without_damaged(list_images(path)) if path.is_dir() else [path]) for path in self.images]

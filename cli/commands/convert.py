@@ -27,7 +27,7 @@ class Describe:
         check_weights(self.model)
         with json_output(self.json) as show:
             if is_exported(self.model):
-                from keras_vit.export.exported import describe_exported
+                from keras_vit.export.exported.opening import describe_exported
 
                 text, fields = describe_exported(self.model)
                 show(fields, lambda: print(text))
@@ -36,7 +36,7 @@ class Describe:
                 show(fields, lambda: self._print(fields))
 
     def _print(self, description):
-        from keras_vit.name_list import first_names
+        from keras_vit.messages import first_names
 
         preprocessing, arguments = description.pop("preprocessing"), description.pop("arguments")
         names = description["class_names"]
@@ -57,8 +57,8 @@ def _describe(weights) -> dict:
     weights = local_folder(weights)
     if not weights.endswith(".keras") and not (Path(weights) / "model.keras").is_file():
         from keras_vit.class_names import own_class_names
-        from keras_vit.pixel_range import warn_if_assumed
-        from keras_vit.preprocessing import Preprocessing
+        from keras_vit.images.pixel_range import warn_if_assumed
+        from keras_vit.images.preprocessing import Preprocessing
         from keras_vit.weights import open_checkpoint
 
         checkpoint = open_checkpoint(weights)

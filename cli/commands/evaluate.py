@@ -61,7 +61,7 @@ class Evaluate:
             show(self._fields(report), lambda: self._print(report))
 
     def _evaluate(self):
-        from keras_vit.classification import check_no_projection
+        from keras_vit.models.classification import check_no_projection
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import with_model_classes
         from keras_vit.recipes.evaluation.classification import evaluate_classifier

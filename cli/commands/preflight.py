@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from keras_vit.progress import Elapsed, show_progress
-from keras_vit.recipes.recipe_errors import check_all
+from keras_vit.recipes.recipe.errors import check_all
 from keras_vit_cli.inputs import check_weights
 from keras_vit_cli.output_folder import create_folder, json_output
 from keras_vit_cli.recipe_options import check_architecture, check_fields, parse_fields
@@ -52,7 +52,7 @@ class Preflight:
             raise ValueError(
                 "Pass the name of a recipe; keras-vit train lists them. --list lists chips and topologies."
             )
-        from keras_vit_cli.train import find_recipe
+        from keras_vit_cli.commands.train import find_recipe
 
         named = find_recipe(self.name)
         recipe = parse_fields(named, f"keras-vit train {self.name}", self.changes)
@@ -168,7 +168,7 @@ class PreflightNpu:
         from keras_vit import Preprocessing
         from keras_vit.export import read_description
         from keras_vit.export.names import CLASSIFY
-        from keras_vit_cli.inspect.image_files import list_images, read_images, without_damaged
+        from keras_vit_cli.image_files import list_images, read_images, without_damaged
 
         paths, images = without_damaged(list_images(self.simulate, "--simulate")), {}
         for file in self.files:

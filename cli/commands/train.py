@@ -9,10 +9,10 @@ from pathlib import Path
 
 import tyro
 
-from keras_vit.recipes import learning_rate_sweep
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.recipe_errors import check_all
-from keras_vit.recipes.recipe_values import check_sections
+from keras_vit.recipes.recipe.errors import check_all
+from keras_vit.recipes.recipe.values import check_sections
+from keras_vit.recipes.runs import learning_rate_sweep
 from keras_vit.weights.files import RECIPE
 from keras_vit_cli.inputs import keras_class
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
@@ -137,7 +137,7 @@ def find_recipe(name: str):
     if name in RECIPES:
         return RECIPES[name]
     if "://" in name or name.endswith(".json") or _is_run(name):
-        from keras_vit.recipes.recipe_file import read_recipe, read_run, started_run
+        from keras_vit.recipes.recipe.file import read_recipe, read_run, started_run
 
         if not name.endswith(".json"):
             return read_run(name.rstrip("/"))

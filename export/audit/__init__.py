@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from keras_vit.export import audit_targets as tables
+from keras_vit.export.audit import targets as tables
 from keras_vit.export.findings import NPU, Finding, counted, grouped
 from keras_vit.export.tflite.flatbuffer import move_to_front, pack_model, read_signatures, unpack_model
 from keras_vit.export.tflite.graph import read_delegation, read_graph
@@ -67,7 +67,7 @@ def audit(path, targets: Sequence[str] = TARGETS) -> Audit:
     "cpu-xnnpack" is read from LiteRT's interpreter on this machine, with its default delegate, for every signature;
     operations that are not delegated run in slower kernels. "gpu", TFLite's GPU delegate, and "litert2", the GPU
     accelerator of LiteRT 2's `CompiledModel`, are tables from the source code of the delegates, cited in
-    audit_targets.py. They check dtypes, shapes and options. They do not know a device's driver, memory and runtime
+    targets.py. They check dtypes, shapes and options. They do not know a device's driver, memory and runtime
     version, nor whether the results are correct there. No finding means that no documented limit is violated. "npu:"
     and a chip, such as "npu:SM8750", compiles the file with the compiler of the chip's vendor, see
     `keras_vit.export.npu`.

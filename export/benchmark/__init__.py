@@ -15,7 +15,7 @@ from keras_vit.export.tflite.graph import read_delegation, read_graph
 
 __all__ = ["Benchmark", "compare", "table"]
 
-WORKER = Path(__file__).with_name("benchmark_worker.py")
+WORKER = Path(__file__).with_name("worker.py")
 RUNS_PER_TURN = 10  # consecutive calls of one file before the next file's turn
 
 
@@ -134,7 +134,7 @@ def time_in_turns(commands: Sequence[tuple], num_runs: int) -> list[tuple[list[f
     """Per process, the milliseconds of its calls, and the other values of its replies.
 
     Args:
-        commands: Name in errors, and command, of each process, which replies as benchmark_worker.py does.
+        commands: Name in errors, and command, of each process, which replies as worker.py does.
         num_runs: Timed calls of each process.
 
     Raises:

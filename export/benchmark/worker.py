@@ -1,6 +1,6 @@
 """The process that runs one .tflite file for `compare`. It is started by path and imports LiteRT and NumPy only.
 
-`benchmark_worker.py FILE THREADS WARMUP` replies in lines of JSON: one when the file is ready, then one for each
+`worker.py FILE THREADS WARMUP` replies in lines of JSON: one when the file is ready, then one for each
 number on standard input, which is how many calls to time.
 """
 

@@ -15,10 +15,10 @@ import numpy as np
 from keras_vit.atomic_write import literal_folder
 from keras_vit.class_names import SIGMOID_CLASSES, as_probabilities, names_of_outputs, top_classes
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, LOGITS, OUTPUTS, PREPROCESSING_FILE
-from keras_vit.name_list import first_names
-from keras_vit.pixel_range import scaled, warn_if_assumed
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.resizing import resized
+from keras_vit.images.pixel_range import scaled, warn_if_assumed
+from keras_vit.images.preprocessing import Preprocessing
+from keras_vit.images.resizing import resized
+from keras_vit.messages import first_names
 
 SMALLEST = 1e-7  # probability: those of integer files are rounded, to 0, too
 ONNX_DTYPES = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(uint8)": "uint8"}
@@ -34,7 +34,7 @@ class ExportedClassifier:
         preprocessing: How images are prepared.
         class_names: The class of each output; None if the file has no names.
         num_classes: C.
-        activation: "softmax" or "sigmoid", see `keras_vit.classification.output_activation`.
+        activation: "softmax" or "sigmoid", see `keras_vit.models.classification.output_activation`.
     """
 
     name: str

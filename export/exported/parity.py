@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
-from keras_vit.classification import check_no_projection, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, checked_images, float32_copy
-from keras_vit.export.exported import onnx_session
+from keras_vit.export.exported.opening import onnx_session
 from keras_vit.export.names import CLASSIFY, EMBED, INPUT, OUTPUTS, PROJECTION
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.inspect.representation import in_batches
-from keras_vit.outer_model import image_model
+from keras_vit.models.classification import check_no_projection, is_projection, output_activation
+from keras_vit.models.outer_model import image_model
 
 MANY_IMAGES = 1000  # from here on, an image is at most 0.1 %
 _RESAMPLINGS = 10_000

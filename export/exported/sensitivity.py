@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keras_vit.classification import output_activation
 from keras_vit.export.checks import checked_images
-from keras_vit.export.parity import check_finite, logit_cosine
+from keras_vit.export.exported.parity import check_finite, logit_cosine
 from keras_vit.export.tflite.calibration import input_moments
 from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
 from keras_vit.export.tflite.equalize import folded_copy, rotate_tokens
@@ -15,6 +14,7 @@ from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.quantize import STATIC, all_but, operations_of, part_names, quantize
 from keras_vit.export.tflite.rounding import learn_rounding
+from keras_vit.models.classification import output_activation
 
 ALL = "all"
 # Where the worst part is no way out.

@@ -10,10 +10,9 @@ import keras
 import numpy as np
 
 from keras_vit.atomic_write import new_files
-from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
-from keras_vit.export.onnx_graph import (
+from keras_vit.export.onnx.graph import (
     TF2ONNX_OPSET,
     fuse,
     name_tensors,
@@ -23,7 +22,8 @@ from keras_vit.export.onnx_graph import (
 )
 from keras_vit.images import normalize
 from keras_vit.keras_internals import all_layers, is_quantized
-from keras_vit.outer_model import OuterModel, image_model
+from keras_vit.models.classification import has_classes, is_projection, output_activation
+from keras_vit.models.outer_model import OuterModel, image_model
 
 DTYPES = ("float32", "float16")
 
@@ -44,8 +44,8 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
 
     Args:
         model: A `VisionTransformer`, `BiT` or `AxialResNet`; or a Sequential or functional model around one, whose
-            inputs are then those of `keras_vit.outer_model.OuterModel.preprocess`, and whose output is `probabilities`
-            if it ends in a softmax or sigmoid.
+            inputs are then those of `keras_vit.models.outer_model.OuterModel.preprocess`, and whose output is
+            `probabilities` if it ends in a softmax or sigmoid.
         path: File to write; must end in .onnx.
         class_names: See `write_saved_model`.
         dtype: Of weights and computation, whatever the model's is: "float32", or "float16" for GPUs and half the size.

@@ -12,7 +12,6 @@ import tensorflow as tf
 from ai_edge_litert.schema_py_generated import ModelT
 
 from keras_vit.atomic_write import write_file
-from keras_vit.classification import check_no_projection, is_projection, output_activation
 from keras_vit.export.checks import check_exportable, check_pooled, checked_images, disk_reason, exported_class_names
 from keras_vit.export.names import CLASSIFY, EMBED, INPUT, PREPROCESSING_FILE
 from keras_vit.export.saved_model import save_functions
@@ -34,7 +33,8 @@ from keras_vit.export.tflite.metadata import Description, pack_with_metadata
 from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, STATIC, operations_of, quantize
 from keras_vit.export.tflite.rounding import learn_rounding
 from keras_vit.images import is_integer
-from keras_vit.outer_model import OuterModel, image_model
+from keras_vit.models.classification import check_no_projection, is_projection, output_activation
+from keras_vit.models.outer_model import OuterModel, image_model
 
 FLOATS = ("float32", "float16")
 FORMATS = (*FLOATS, *DYNAMIC, *STATIC)

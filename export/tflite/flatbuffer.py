@@ -11,7 +11,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export.private_apis import AlignedBuilder
+from keras_vit.export.tflite.private_apis import AlignedBuilder
 
 IDENTIFIER = b"TFL3"  # bytes 4 to 8 of every file
 MAX_FLATBUFFER = 2**31 - 2**24  # bytes of weights: offsets have 31 bits; some space remains for the graph

@@ -9,8 +9,8 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS
-from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.flatbuffer import DTYPES, check_tflite, unpack_model
+from keras_vit.export.tflite.private_apis import operation_details
 
 _NAMES = {number: name for name, number in vars(schema.BuiltinOperator).items() if not name.startswith("_")}
 

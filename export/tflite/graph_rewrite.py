@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.classification import has_classes, is_projection, output_activation
 from keras_vit.export.checks import float32_copy
 from keras_vit.export.names import (
     ATTENTION,
@@ -44,8 +43,9 @@ from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
 from keras_vit.layers.resnet.standardized_conv import GroupNorm
 from keras_vit.models import VisionTransformer
+from keras_vit.models.classification import has_classes, is_projection, output_activation
 from keras_vit.models.image_model import ImageModel
-from keras_vit.outer_model import OuterModel
+from keras_vit.models.outer_model import OuterModel
 
 
 def export_copy(model):

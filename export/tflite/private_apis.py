@@ -1,7 +1,7 @@
 """Private and experimental APIs of LiteRT and FlatBuffers that the exports need. No other file uses any.
 
 Tested with ai-edge-litert 2.3.0 and flatbuffers 25.12.19;
-tests/export/test_private_apis.py names the one that is missing in another version.
+tests/export/tflite/test_private_apis.py names the one that is missing in another version.
 """
 
 import flatbuffers

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.images import is_integer
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 from keras_vit.trained import local_folder
 
 __all__ = ["decode_predictions", "imagenet_class_names"]  # others use the rest from here, too

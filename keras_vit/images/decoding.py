@@ -6,7 +6,7 @@ photographs of a turned camera are turned upright, as their EXIF data say.
 
 What TensorFlow does not read, or reads wrongly, raises an error: TIFF files, BMP files of 1, 4 or 16 bits, animated
 WebP files (TensorFlow writes beyond its memory), GIF files whose first frame is smaller than the image, and sizes
-beyond the limits of `keras_vit.rgb`.
+beyond the limits of `keras_vit.images.rgb`.
 
 EXIF data are found by the word before them in JPEG, PNG and WebP files and by the header of TIFF after it: a loop over
 the parts of a file would take much longer than this search. Their tags are those of TIFF 6.0, section 2, and Exif 2.3,
@@ -15,9 +15,9 @@ section 4.6.4.
 
 import tensorflow as tf
 
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.resizing import clips_each_axis, size_before_crop
-from keras_vit.rgb import MAX_ASPECT, MAX_PIXELS
+from keras_vit.images.preprocessing import Preprocessing
+from keras_vit.images.resizing import clips_each_axis, size_before_crop
+from keras_vit.images.rgb import MAX_ASPECT, MAX_PIXELS
 
 TAG, UPRIGHT = 0x0112, 1
 JPEG, PNG, WEBP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"WEBP"

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 import numpy as np
 
 from keras_vit.images import as_size
-from keras_vit.pixel_range import CLIP, HALF, IMAGENET, PIXELS, scaled
+from keras_vit.images.pixel_range import CLIP, HALF, IMAGENET, PIXELS, scaled
 
 RESIZES = ("squash", "shortest", "shortest_area")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
@@ -83,7 +83,7 @@ class Preprocessing:
 
         Args:
             images: Pixels in [0, 255], uint8 or float: (H, W, 3), (B, H, W, 3), or a list of (H, W, 3) of any size.
-                Also gray and RGBA arrays, paths of image files and Pillow images, see `keras_vit.rgb.as_rgb`.
+                Also gray and RGBA arrays, paths of image files and Pillow images, see `keras_vit.images.rgb.as_rgb`.
 
         Returns:
             (B, height, width, 3) float32, B = 1 for one image; of one channel, gray as Pillow's mode "L", for a single
@@ -101,13 +101,13 @@ class Preprocessing:
     def pixels(self, images):
         """Resizes and crops images without scaling: (B, height, width, 3) float32 in [0, 255]."""
 
-        from keras_vit.resizing import resized
+        from keras_vit.images.resizing import resized
 
         return resized(images, self)
 
     def region(self, height: int, width: int) -> tuple[int, int, int, int]:
         """The part of an image that remains after the crop, as (top, left, height, width) in the image's pixels."""
-        from keras_vit.resizing import size_before_crop
+        from keras_vit.images.resizing import size_before_crop
 
         target = size_before_crop(self.image_size, self.crop_fraction)
         scales = target[0] / height, target[1] / width

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from keras_vit.pixel_range import check_unscaled
-from keras_vit.rgb import as_channels
+from keras_vit.images.pixel_range import check_unscaled
+from keras_vit.images.rgb import as_channels
 
 
 def _windowed_sinc(radius, x):

@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_vit.inspect.representation import in_batches
-from keras_vit.outer_model import apply, vit_inside
+from keras_vit.models.outer_model import apply, vit_inside
 
 
 def rollout(attention, prefix_tokens: int = 1, patch_share: float = 0.0):

@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_vit.outer_model import apply, vit_inside
+from keras_vit.models.outer_model import apply, vit_inside
 
 
 def linear_cka(x, y) -> float:

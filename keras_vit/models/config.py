@@ -7,10 +7,10 @@ import numpy as np
 
 from keras_vit.class_names import names_of_outputs
 from keras_vit.images import as_size, is_integer, patch_grid
+from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.layers.config import BlockConfig, set_fields
 from keras_vit.layers.pooling import POOLINGS
 from keras_vit.layers.rotary import COORDINATES
-from keras_vit.preprocessing import Preprocessing
 
 CHOICES = {
     "pooling": POOLINGS,

@@ -5,7 +5,7 @@ from keras import ops
 from keras_vit.keras_internals import all_layers, has_lora, is_quantized
 from keras_vit.layers.patches import resample_patch_embedding
 from keras_vit.layers.positions import resample_grid
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 from keras_vit.named_weights import (
     PATCH_KERNEL,
     as_parts,

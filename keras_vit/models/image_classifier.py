@@ -7,12 +7,12 @@ from keras import ops
 
 from keras_vit.class_names import names_of_outputs
 from keras_vit.images import as_size
+from keras_vit.images.pixel_range import scaled_range
+from keras_vit.images.preprocessing import NAMED, Preprocessing
 from keras_vit.keras_internals import all_layers, call_of
 from keras_vit.layers.config import fields_as_keywords, set_fields
 from keras_vit.models.config import check_num_classes
 from keras_vit.models.image_model import ImageModel, linear_head
-from keras_vit.pixel_range import scaled_range
-from keras_vit.preprocessing import NAMED, Preprocessing
 
 ANY_SIZE = "build the backbone with input_shape=(None, None, 3)"
 

@@ -14,17 +14,17 @@ from typing import ClassVar
 import keras
 from keras import ops
 
-from keras_vit.classification import most_likely_classes
+from keras_vit.images.pixel_range import expected_range, scaled
+from keras_vit.images.preprocessing import Preprocessing
+from keras_vit.images.resizing import resized
 from keras_vit.keras_internals import all_layers, inside_lambda, numbered_name, of_size, release_gradients
 from keras_vit.layers.composite import Composite
+from keras_vit.models.classification import most_likely_classes
 from keras_vit.models.copying import copy_weights
 from keras_vit.models.output_checks import check_loss_and_metrics
 from keras_vit.models.pixel_checks import ChecksPixels, is_ours
 from keras_vit.named_weights import in_part
-from keras_vit.other_words import with_other_words
-from keras_vit.pixel_range import expected_range, scaled
-from keras_vit.preprocessing import Preprocessing
-from keras_vit.resizing import resized
+from keras_vit.other_libraries import with_other_words
 
 KERAS_KEYWORDS = ("name", "dtype", "trainable", "autocast", "activity_regularizer")
 # Arguments of Keras's applications and of timm, and what they are here.

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from keras_vit.class_names import labels_file, own_class_names, read_class_names
 from keras_vit.images import as_size
+from keras_vit.images.pixel_range import warn_if_assumed
+from keras_vit.images.preprocessing import Preprocessing
+from keras_vit.messages import first_names
 from keras_vit.models.bit import BiT
 from keras_vit.models.load_keras import check_arguments, check_patch_size, least_weights, load_keras
 from keras_vit.models.vit import HEADS, VisionTransformer
-from keras_vit.name_list import first_names
-from keras_vit.pixel_range import warn_if_assumed
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.trained import local_folder
 from keras_vit.weights import load_weights, open_checkpoint
 from keras_vit.weights.files import checked, h5_arrays, open_h5

@@ -10,10 +10,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.classification import most_likely_classes
 from keras_vit.images import normalize
+from keras_vit.images.rgb import as_rgb
 from keras_vit.keras_internals import all_layers, call_of, operations_of
-from keras_vit.rgb import as_rgb
+from keras_vit.models.classification import most_likely_classes
 
 
 class Inside(NamedTuple):

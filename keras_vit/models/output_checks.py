@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_vit.classification import is_projection, output_activation
+from keras_vit.models.classification import is_projection, output_activation
 
 # Outputs of the right classes, and of others; then both exchanged, which concerns the outputs outside [0, 1] alone.
 # The outputs of each example sum to 1, because some losses divide by the sum.

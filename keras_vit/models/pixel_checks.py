@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import keras
 import numpy as np
 
-from keras_vit.pixel_range import UNSCALED, expected_range, scaled_range
+from keras_vit.images.pixel_range import UNSCALED, expected_range, scaled_range
 
 
 def is_ours(model) -> bool:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from keras_vit.class_names import NUM_CLASSES
 from keras_vit.images import as_size
+from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.named_weights import FIRST_KERNELS, PATCH_KERNEL
-from keras_vit.preprocessing import Preprocessing
 from keras_vit.variants import variant_name
 from keras_vit.weights.files import Tensors
 from keras_vit.weights.naming import Source

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from keras_vit.images import as_size
-from keras_vit.pixel_range import CLIP, IMAGENET
+from keras_vit.images.pixel_range import CLIP, IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.downloads import download, download_hugging_face
 from keras_vit.weights.files import (

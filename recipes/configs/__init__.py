@@ -5,7 +5,6 @@ then command, hardware, hours and expected accuracy.
 it held out to choose among them. Nothing here imports TensorFlow.
 """
 
-from keras_vit.recipes import recipe_errors
 from keras_vit.recipes.configs import (
     augreg,
     bit,
@@ -21,7 +20,7 @@ from keras_vit.recipes.configs import (
     plain_s16,
     vtab,
 )
-from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.recipe import Recipe, errors
 
 # In the order in which `keras-vit train` lists them: those of a laptop first.
 GROUPS = (
@@ -51,7 +50,7 @@ SWEEPS: dict[str, dict] = finetune.SWEEPS | vtab.SWEEPS
 def check_dataset(recipe: Recipe):
     """Raises RecipeError if the recipe's dataset is still the placeholder of one without a public location."""
     if PLACEHOLDER in recipe.data.dataset:
-        raise recipe_errors.RecipeError(
+        raise errors.RecipeError(
             "This recipe requires your own dataset and its splits: there is no public one. `keras-vit prepare` writes "
             "TFRecords.",
             {"data.dataset": recipe.data.dataset},

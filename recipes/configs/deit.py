@@ -14,7 +14,7 @@ Accuracy:  Top-1 of Ti/16, S/16, B/16 (the paper's table 3): without a teacher 7
 
 from dataclasses import replace
 
-from keras_vit.pixel_range import IMAGENET
+from keras_vit.images.pixel_range import IMAGENET
 from keras_vit.recipes.configs.imagenet import RUN
 from keras_vit.recipes.recipe import Architecture, Augment, Data, Distillation, Optimizer, Supervised
 

@@ -3,7 +3,7 @@
 Command:   keras-vit train finetune-cifar10 --run.folder runs/cifar10
            keras-vit sweep finetune-cifar10 --recipe.run.folder runs/cifar10-sweep  # rates of Table 4, then 3 seeds
            keras-vit train finetune-pets --weights augreg/B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0
-           keras-vit finetune FOLDER  # finetune-small, with the settings of recipes/small_folder.py
+           keras-vit finetune FOLDER  # finetune-small, with the settings of recipes/configs/small_folder.py
 Hardware:  TPU v3-8, or one GPU with --optimizer.accumulation-steps 8.
 Hours:     B/16: ImageNet 6.5 and CIFAR 2.2 on the authors' A100 host (README of google-research/vision_transformer).
            Pets and Flowers: a twentieth of CIFAR. L/16 at 512 and H/14 at 518 on ImageNet: 9.7 and 27 core-days of TPU
@@ -42,8 +42,9 @@ def _finetune(dataset, steps, rate, warmup_steps, run, test="test"):
 # the official training split of 1,020 images; "train+validation" has 2,040.
 IMAGENET = _finetune("imagenet2012", 20_000, 0.03, 500, LONG, test="validation")
 # For 30 to 5,000 images, not of the paper: `keras-vit finetune` sets what depends on their number, the weights and the
-# machine (recipes/small_folder.py). The weights are those of `keras-vit classify`. Layers near the input change little,
-# as in BEiT's fine-tuning (arXiv 2106.08254); evaluation during the training would take longer than the training.
+# machine (recipes/configs/small_folder.py). The weights are those of `keras-vit classify`. Layers near the input change
+# little, as in BEiT's fine-tuning (arXiv 2106.08254); evaluation during the training would take longer than the
+# training.
 SMALL = Supervised(
     architecture=Architecture("S/16"),
     weights="augreg/S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224",
@@ -91,8 +92,8 @@ def _sweep(percent, rates=(0.001, 0.003, 0.01, 0.03)):
     return {"learning_rates": rates, "tuning_split": f"train[:{percent}%]", "held_out_split": f"train[{percent}%:]"}
 
 
-# Fields of `keras_vit.recipes.learning_rate_sweep.Sweep` by recipe (Table 4 and appendix B.1.1). Table 4 lists 0.06 for
-# ImageNet; the text lists it for ResNets and hybrids only.
+# Fields of `keras_vit.recipes.runs.learning_rate_sweep.Sweep` by recipe (Table 4 and appendix B.1.1). Table 4 lists
+# 0.06 for ImageNet; the text lists it for ResNets and hybrids only.
 _IMAGENET_SWEEP = _sweep(99, (0.003, 0.01, 0.03, 0.06))
 SWEEPS = {
     "finetune-imagenet": _IMAGENET_SWEEP,

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.recipes.recipe import Supervised
 
 MAX_HOURS_ON_A_CPU = 1.0

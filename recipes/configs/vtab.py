@@ -172,7 +172,7 @@ def _vtab(task: Task) -> Supervised:
 
 
 RECIPES = {f"vtab-{name}": _vtab(task) for name, task in TASKS.items()}
-# Fields of `keras_vit.recipes.learning_rate_sweep.Sweep` by recipe: the 800 and 200 images of the protocol.
+# Fields of `keras_vit.recipes.runs.learning_rate_sweep.Sweep` by recipe: the 800 and 200 images of the protocol.
 SWEEPS = {
     f"vtab-{name}": {"tuning_split": task.train800, "held_out_split": task.val200} for name, task in TASKS.items()
 }

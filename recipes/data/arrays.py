@@ -6,8 +6,8 @@ from itertools import islice
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.decoding import decode
-from keras_vit.name_list import first_names
+from keras_vit.images.decoding import decode
+from keras_vit.messages import first_names
 from keras_vit.recipes.data.corrupt_images import count_skipped
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty, report_data_errors
 from keras_vit.recipes.recipe import Data

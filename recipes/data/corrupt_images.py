@@ -13,7 +13,7 @@ from functools import partial
 
 import tensorflow as tf
 
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 from keras_vit.recipes.recipe import Data
 
 # More than a machine has cores: calls wait for a thread and take no memory meanwhile.

@@ -17,10 +17,10 @@ import posixpath
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
+from keras_vit.recipes.data.folder_layout import HEIC, HEIC_FIX
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
 from keras_vit.recipes.data.image_folder import warn_of_similar_names
-from keras_vit.recipes.folder_layout import HEIC, HEIC_FIX
 
 CSV = ".csv"
 HEADERS = (["image", "labels"], ["image", "label"])

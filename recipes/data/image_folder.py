@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
+from keras_vit.recipes.data.folder_layout import EXTENSIONS, HEIC, HEIC_FIX, walk, wrong_layout
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
-from keras_vit.recipes.folder_layout import EXTENSIONS, HEIC, HEIC_FIX, walk, wrong_layout
 
 TEST_FRACTION = 0.2
 

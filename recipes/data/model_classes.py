@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference, labels_file
-from keras_vit.classification import check_no_projection
+from keras_vit.models.classification import check_no_projection
 from keras_vit.recipes.data.arrays import read_arrays
+from keras_vit.recipes.data.folder_layout import LABELS_IN_A_FILE
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
-from keras_vit.recipes.folder_layout import LABELS_IN_A_FILE
 from keras_vit.trained import local_folder
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, select_ranges, split_ranges
 from keras_vit.recipes.data.tfrecords import check_numbers
 

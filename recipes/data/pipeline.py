@@ -10,13 +10,13 @@ from functools import lru_cache, partial
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.pixel_range import PIXELS
+from keras_vit.images.pixel_range import PIXELS
 from keras_vit.recipes.data.arrays import decode_examples, decode_stored, indices_by_class, read_labels
 from keras_vit.recipes.data.corrupt_images import batch_valid_images, replace_corrupt, zero_weight_corrupt
 from keras_vit.recipes.data.image_dataset import ImageDataset, count_nonempty
 from keras_vit.recipes.data.transforms import evaluation_transform, training_transform
 from keras_vit.recipes.recipe import Augment, Data
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
 
 ONE_HOST = (0, 1)
 

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.decoding import decode, is_upright_jpeg, jpeg_shape, resize_and_crop
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.images.decoding import decode, is_upright_jpeg, jpeg_shape, resize_and_crop
+from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
+from keras_vit.recipes.keras_internals import draws_from
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.training.keras_internals import draws_from
 
 PIXELS = (0.0,) * 3, (1 / 255,) * 3  # mean and std that leave pixels in [0, 255]
 FACTORS = (1, 2, 4, 8)  # by which libjpeg divides the size of an image while it decodes it

@@ -10,12 +10,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference, imagenet_class_names
-from keras_vit.classification import check_no_projection, known_names, output_activation
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.images.preprocessing import Preprocessing
+from keras_vit.models.classification import check_no_projection, known_names, output_activation
 from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_classifier, unlabeled, with_model_classes
-from keras_vit.recipes.distributed import strategy_of
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
 from keras_vit.recipes.evaluation.imagenet_variants import (
     map_to_imagenet,
@@ -24,7 +23,8 @@ from keras_vit.recipes.evaluation.imagenet_variants import (
     variant_images,
     variant_labels,
 )
-from keras_vit.recipes.jax_devices import on_this_process
+from keras_vit.recipes.processes.jax_devices import on_this_process
+from keras_vit.recipes.processes.strategies import strategy_of
 from keras_vit.recipes.recipe import Data
 
 
@@ -77,7 +77,7 @@ def evaluate_classifier(
 
     Args:
         model: A classifier of keras_vit with the classes of the dataset, see `with_model_classes`; or an exported one,
-            from `keras_vit.export.exported.open_exported`.
+            from `keras_vit.export.exported.opening.open_exported`.
         dataset: From `open_dataset`.
         split: Such as "test" or "validation[:10%]".
         batch_size: Number of images at a time.

@@ -9,7 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, read_encoded, read_labels
 from keras_vit.recipes.data.arrays import decoded_positions, read_arrays

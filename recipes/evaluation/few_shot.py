@@ -13,7 +13,7 @@ from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.model_classes import check_labels, check_several_classes
 from keras_vit.recipes.evaluation.features import _extract_positions
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
 
 # big_vision, evaluators/fewshot_lsr.py: a constant feature so large that the penalty hardly affects the bias.
 BIAS = 100.0

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.class_names import imagenet_class_names
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 from keras_vit.recipes.data.arrays import example_batches
 
 # Numbers of the classes in ImageNet-1k.

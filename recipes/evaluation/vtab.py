@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.recipes import run_recipe
-from keras_vit.recipes.checkpoints.run_folder import METRICS, check_resumable, find_checkpoints
 from keras_vit.recipes.configs.vtab import GROUPS, RECIPES, TASKS
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.runs.folder import METRICS, check_resumable, find_checkpoints
 
 
 @dataclass(frozen=True)

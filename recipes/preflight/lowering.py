@@ -10,8 +10,8 @@ from keras import tree
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from keras_vit.keras_internals import lowering_for_tpu
+from keras_vit.recipes.keras_internals import function_graph, jax_state
 from keras_vit.recipes.preflight.live_tensors import layer_name
-from keras_vit.recipes.training.keras_internals import function_graph, jax_state
 
 HOST_CALLS = {"PyFunc", "PyFuncStateless", "EagerPyFunc", "HostComputeMlir", "PrintV2", "Print"}
 DATA_DEPENDENT_SHAPES = {

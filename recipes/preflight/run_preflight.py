@@ -14,8 +14,8 @@ from keras_vit.recipes.preflight.compile_steps import compile_steps
 from keras_vit.recipes.preflight.report import Report, StepReport, parse_topology
 from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipePrograms, StepPrograms
 from keras_vit.recipes.recipe import Data, Recipe
-from keras_vit.recipes.recipe_checks import check_plan
-from keras_vit.recipes.recipe_errors import check_all
+from keras_vit.recipes.recipe.checks import check_plan
+from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.recipes.runs.device_checks import check_backend, check_precision
 from keras_vit.recipes.training.accumulation import check_batch_size
 

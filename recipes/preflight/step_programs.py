@@ -7,8 +7,8 @@ import keras
 import tensorflow as tf
 
 from keras_vit.recipes.preflight.lowering import HloProgram, lower_step, mesh_of
-from keras_vit.recipes.self_supervised import compile_self_supervised, self_supervised_batches
-from keras_vit.recipes.supervised import compile_classifier
+from keras_vit.recipes.runs.self_supervised import compile_self_supervised, self_supervised_batches
+from keras_vit.recipes.runs.supervised import compile_classifier
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.trained import local_folder
 from keras_vit.weights.downloads import cache_path

@@ -25,8 +25,8 @@ from etils import epath
 from PIL import Image, UnidentifiedImageError
 from scipy.fft import dctn
 
+from keras_vit.images.rgb import as_rgb, open_image, turned_upright
 from keras_vit.recipes.data.image_folder import class_of
-from keras_vit.rgb import as_rgb, open_image, turned_upright
 
 THRESHOLD_BITS = 60
 # Hashes of photographs have about 128 bits set. Flat or symmetric images determine few coefficients: their hashes are

@@ -19,7 +19,7 @@ from etils import epath
 from PIL import Image
 
 from keras_vit.atomic_write import OLD, replace_folder, temporary_folder, temporary_name
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 from keras_vit.recipes.data.arrays import decode_examples
 from keras_vit.recipes.data.datasets import open_dataset
 from keras_vit.recipes.data.image_dataset import count_examples

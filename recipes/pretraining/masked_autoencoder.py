@@ -17,7 +17,7 @@ from keras_vit.images import normalize
 from keras_vit.layers import Encoder, SinCosPositions
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.data.transforms import normalize_floats
-from keras_vit.recipes.patches import MASK, Reconstruction, assembled, extract_patches, part_of
+from keras_vit.recipes.pretraining.patches import MASK, Reconstruction, assembled, extract_patches, part_of
 from keras_vit.recipes.recipe import MaskedAutoencoder
 from keras_vit.recipes.training.model import freeze_pooling
 

@@ -12,9 +12,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.recipes.processes.rendezvous import (
+    ended_by_signals,
+    listen,
+    saying_who_is_missing,
+    set_last_words,
+    start_all,
+)
 from keras_vit.recipes.recipe import Run
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.rendezvous import ended_by_signals, listen, saying_who_is_missing, set_last_words, start_all
+from keras_vit.recipes.recipe.errors import RecipeError
 
 # Keras's names: of the first process's address, the number of processes, and the number of this one.
 PROCESSES = ("KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES", "KERAS_DISTRIBUTION_PROCESS_ID")

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_vit.models.layer_decay import NO_WEIGHT_DECAY
-from keras_vit.recipes.training.keras_internals import CustomUpdate, check_update_step
+from keras_vit.recipes.keras_internals import CustomUpdate, check_update_step
 
 MASK = "mask"  # the [mask] embedding of masked patches
 

@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from keras_vit.recipes.data import ImageDataset, count_examples, evaluation_batches
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.jax_devices import JOIN_SECONDS, JaxDevices, Strategy, choose_devices, chosen_devices
+from keras_vit.recipes.keras_internals import tensorflow_has_started
+from keras_vit.recipes.processes.jax_devices import JOIN_SECONDS, JaxDevices, Strategy, choose_devices, chosen_devices
+from keras_vit.recipes.processes.rendezvous import ended_by_signals, wait_for_workers
+from keras_vit.recipes.processes.workers import check_workers
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.rendezvous import ended_by_signals, wait_for_workers
-from keras_vit.recipes.training.keras_internals import tensorflow_has_started
-from keras_vit.recipes.workers import check_workers
+from keras_vit.recipes.recipe.errors import RecipeError
 
 
 def choose_strategy(name: str, join_seconds: int = JOIN_SECONDS) -> Strategy:

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.jax_devices import JaxDevices
-from keras_vit.recipes.rendezvous import end_now, set_last_words
-from keras_vit.recipes.training.keras_internals import key_value_store
-from keras_vit.recipes.workers import Workers, count_event, events
+from keras_vit.recipes.keras_internals import key_value_store
+from keras_vit.recipes.processes.jax_devices import JaxDevices
+from keras_vit.recipes.processes.rendezvous import end_now, set_last_words
+from keras_vit.recipes.processes.workers import Workers, count_event, events
 
 PAUSE = 3.0  # seconds between two looks at the store
 WAITS, MORE = 20.0, 10.0  # seconds without a step, and then until the others, too, must have waited: 30 in all

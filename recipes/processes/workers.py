@@ -7,7 +7,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.recipes.jax_devices import JaxDevices, Strategy
+from keras_vit.recipes.processes.jax_devices import JaxDevices, Strategy
 
 TEXT_BYTES = 16384
 

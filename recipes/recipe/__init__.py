@@ -1,16 +1,16 @@
 """Typed dataclasses that define a training run; the command line is generated from them. No TensorFlow import here.
 
-This file has the kinds of recipes, recipe_sections.py the parts that they share.
+This file has the kinds of recipes, sections.py the parts that they share.
 """
 
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from keras_vit.pixel_range import IMAGENET
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.recipe_sections import Architecture, Augment, Data, Optimizer, Run
-from keras_vit.recipes.recipe_values import Checked
+from keras_vit.images.pixel_range import IMAGENET
+from keras_vit.recipes.recipe.errors import RecipeError
+from keras_vit.recipes.recipe.sections import Architecture, Augment, Data, Optimizer, Run
+from keras_vit.recipes.recipe.values import Checked
 from keras_vit.variants import parse_variant
 
 __all__ = [

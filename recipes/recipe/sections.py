@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, Literal
 
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.recipe_values import Checked
+from keras_vit.recipes.recipe.errors import RecipeError
+from keras_vit.recipes.recipe.values import Checked
 from keras_vit.variants import BIT_SIZES
 
 BIT = "BiT-"  # starts the names of variants without patches
@@ -297,11 +297,11 @@ class Run(Checked):
     Args:
         strategy: "auto" uses a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the CPU.
         precision: Dtype policy of the model. In "mixed_bfloat16", variables stay float32. "mixed_float16" is for GPUs
-            without bfloat16 (T4, V100): the loss is scaled, see `keras_vit.recipes.training.replicas`.
+            without bfloat16 (T4, V100): the loss is scaled, see `keras_vit.recipes.processes.replicas`.
         remat: Part of each Transformer block that the backward pass recomputes instead of storing: less memory, more
             computation, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
         shard_optimizer: Split the optimizer's state among all devices (ZeRO-1), with Keras on JAX: less memory, the
-            same numbers. See `keras_vit.recipes.training.replicas` and docs/tpu.md.
+            same numbers. See `keras_vit.recipes.processes.replicas` and docs/tpu.md.
         seed: Seed of initial weights, data order, crops, masks and dropout.
         steps_per_execution: Steps per call of the compiled training function. More is faster for small models and on
             TPUs.

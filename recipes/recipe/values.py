@@ -9,7 +9,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import ClassVar, Literal, NamedTuple, Union, get_args, get_origin
 
-from keras_vit.recipes.recipe_errors import RecipeError, check_all
+from keras_vit.recipes.recipe.errors import RecipeError, check_all
 
 
 class Range(NamedTuple):

@@ -7,11 +7,11 @@ import os
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.jax_devices import JaxDevices
+from keras_vit.recipes.processes.jax_devices import JaxDevices
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Recipe
-from keras_vit.recipes.recipe_values import flat_fields
+from keras_vit.recipes.recipe.values import flat_fields
 from keras_vit.recipes.runs.run_data import RunData
-from keras_vit.recipes.workers import Workers
 from keras_vit.version import __version__
 
 # Fields that may differ between hosts: where they find the same files.

@@ -10,14 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
-from keras_vit.recipes.agreement import check_equal
-from keras_vit.recipes.checkpoints.run_folder import RunIdentity, find_checkpoints, list_folder
-from keras_vit.recipes.checkpoints.stop_signals import StopSignals
-from keras_vit.recipes.distributed import strategy_of
-from keras_vit.recipes.jax_devices import whole_array
+from keras_vit.recipes.processes.jax_devices import whole_array
+from keras_vit.recipes.processes.strategies import strategy_of
+from keras_vit.recipes.processes.watch import TERMINATED
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.remote_files import error_summary
-from keras_vit.recipes.watch import TERMINATED
-from keras_vit.recipes.workers import Workers
+from keras_vit.recipes.runs.agreement import check_equal
+from keras_vit.recipes.runs.folder import RunIdentity, find_checkpoints, list_folder
+from keras_vit.recipes.runs.stop_signals import StopSignals
 
 # Errors that are not the fault of one file: older checkpoints could not be read either.
 UNREACHABLE = (

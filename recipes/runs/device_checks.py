@@ -1,6 +1,6 @@
 """Checks of a recipe against the devices and the disk, before data is read. They report all that they find.
 
-Recipes check their own fields when they are created, recipe_checks.py has what requires neither, run_data.py the rest.
+Recipes check their own fields when they are created, recipe/checks.py has what requires neither, run_data.py the rest.
 """
 
 import os
@@ -8,9 +8,9 @@ import os
 import keras
 import tensorflow as tf
 
-from keras_vit.recipes.jax_devices import JaxDevices, Strategy
+from keras_vit.recipes.processes.jax_devices import JaxDevices, Strategy
 from keras_vit.recipes.recipe import Recipe, Run
-from keras_vit.recipes.recipe_errors import RecipeError, check_all
+from keras_vit.recipes.recipe.errors import RecipeError, check_all
 from keras_vit.recipes.training.accumulation import check_batch_size
 
 

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 import tensorflow as tf
 
 from keras_vit.class_names import describe_difference
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.recipe_file import read_run, write_recipe
-from keras_vit.recipes.recipe_values import flat_fields
+from keras_vit.recipes.recipe.errors import RecipeError
+from keras_vit.recipes.recipe.file import read_run, write_recipe
+from keras_vit.recipes.recipe.values import flat_fields
 from keras_vit.recipes.remote_files import error_summary, write_file
 from keras_vit.recipes.runs.run_data import RunData
-from keras_vit.recipes.workers import Workers
 from keras_vit.weights.files import METRICS, MODEL, RECIPE, RUN
 
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from keras_vit.recipes.recipe import Supervised
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.recipe_values import Checked
+from keras_vit.recipes.recipe.errors import RecipeError
+from keras_vit.recipes.recipe.values import Checked
 
 Metric = Literal["top1", "top5"]
 
@@ -83,10 +83,10 @@ def sweep(plan: Sweep) -> dict:
             recipe.
         FloatingPointError: All learning rates diverged, or a final run did.
     """
-    from keras_vit.recipes.checkpoints.run_folder import required_folder
-    from keras_vit.recipes.distributed import choose_strategy
+    from keras_vit.recipes.processes.strategies import choose_strategy
+    from keras_vit.recipes.processes.workers import Workers
     from keras_vit.recipes.remote_files import write_file
-    from keras_vit.recipes.workers import Workers
+    from keras_vit.recipes.runs.folder import required_folder
 
     folder = required_folder(plan.recipe)
     tuning, held = tuning_and_held_out(plan)

@@ -8,7 +8,7 @@ import socket
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from keras_vit.recipes.workers import Workers
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.weights.files import RECIPE, RUN
 
 LOCK = ".lock"

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from keras_vit.progress import LINE_SECONDS, duration
-from keras_vit.recipes.jax_devices import JaxDevices
+from keras_vit.recipes.processes.jax_devices import JaxDevices
 from keras_vit.recipes.remote_files import error_summary, write_file
 from keras_vit.recipes.runs.open_run import OpenRun
 
@@ -183,7 +183,7 @@ def log_callbacks(run: OpenRun, model) -> list:
         return logs
     logs.append(CsvLog(os.path.join(run.folder, LOG)))
     if recipe.run.tensorboard:
-        from keras_vit.recipes.training.tensorboard import TensorBoardLog, image_function  # imports drawing libraries
+        from keras_vit.recipes.runs.tensorboard import TensorBoardLog, image_function  # imports drawing libraries
 
         folder = os.path.join(run.folder, "tensorboard")
         # With JAX every process computes a part of the model's output, and only the chief draws.

@@ -8,17 +8,21 @@ import keras
 import tensorflow as tf
 
 from keras_vit.progress import keras_verbosity
-from keras_vit.recipes.agreement import check_same_weights
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.checkpoints.run_folder import begin_run
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.pipeline import ONE_HOST
-from keras_vit.recipes.distributed import shard_batches, shard_evaluation, strategy_of
-from keras_vit.recipes.jax_devices import JaxDevices
+from keras_vit.recipes.keras_internals import build_from_spec, seed_states
+from keras_vit.recipes.processes.jax_devices import JaxDevices
+from keras_vit.recipes.processes.strategies import shard_batches, shard_evaluation, strategy_of
+from keras_vit.recipes.processes.watch import Events
 from keras_vit.recipes.recipe import Run
+from keras_vit.recipes.runs.agreement import check_same_weights
+from keras_vit.recipes.runs.checkpoints import Checkpoints
+from keras_vit.recipes.runs.folder import begin_run
+from keras_vit.recipes.runs.logs import LOG, CsvLog, ProgressBar, log_callbacks, read_log
 from keras_vit.recipes.runs.open_run import OpenRun
-from keras_vit.recipes.self_supervised import Pretraining
-from keras_vit.recipes.supervised import ClassifierTraining
+from keras_vit.recipes.runs.self_supervised import Pretraining
+from keras_vit.recipes.runs.summary import describe_run
+from keras_vit.recipes.runs.supervised import ClassifierTraining
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import (
     BestWeights,
@@ -31,10 +35,6 @@ from keras_vit.recipes.training.callbacks import (
     use_ema_weights,
     warn_of_skipped_steps,
 )
-from keras_vit.recipes.training.keras_internals import build_from_spec, seed_states
-from keras_vit.recipes.training.logs import LOG, CsvLog, ProgressBar, log_callbacks, read_log
-from keras_vit.recipes.training.summary import describe_run
-from keras_vit.recipes.watch import Events
 
 History = dict[str, list[float]]
 

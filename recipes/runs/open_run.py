@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 import keras
 
-from keras_vit.recipes.agreement import check_same_data, check_same_recipe
-from keras_vit.recipes.checkpoints.run_folder import prepare_run_folder
-from keras_vit.recipes.distributed import choose_strategy
-from keras_vit.recipes.jax_devices import Strategy
+from keras_vit.recipes.processes.jax_devices import Strategy
+from keras_vit.recipes.processes.strategies import choose_strategy
+from keras_vit.recipes.processes.watch import Watch
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Recipe
-from keras_vit.recipes.recipe_checks import check_plan
-from keras_vit.recipes.recipe_errors import check_all
+from keras_vit.recipes.recipe.checks import check_plan
+from keras_vit.recipes.recipe.errors import check_all
+from keras_vit.recipes.runs.agreement import check_same_data, check_same_recipe
 from keras_vit.recipes.runs.device_checks import check_devices
+from keras_vit.recipes.runs.folder import prepare_run_folder
 from keras_vit.recipes.runs.lock import run_lock
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED, Replacements
-from keras_vit.recipes.watch import Watch
-from keras_vit.recipes.workers import Workers
 
 
 @dataclass(frozen=True)

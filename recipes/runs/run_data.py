@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 from keras_vit.recipes.data import ImageDataset, count_training_images, open_dataset
 from keras_vit.recipes.data.arrays import read_arrays
 from keras_vit.recipes.data.image_dataset import count_nonempty
@@ -23,8 +23,8 @@ from keras_vit.recipes.data.model_classes import (
     labels_are_cheap,
 )
 from keras_vit.recipes.recipe import Recipe
-from keras_vit.recipes.recipe_checks import check_length, check_validations
-from keras_vit.recipes.recipe_errors import RecipeError, check_all
+from keras_vit.recipes.recipe.checks import check_length, check_validations
+from keras_vit.recipes.recipe.errors import RecipeError, check_all
 
 
 class RunData:

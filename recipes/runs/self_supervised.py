@@ -6,14 +6,14 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
-from keras_vit.recipes import masked_autoencoder, masked_patch
-from keras_vit.recipes.checkpoints.checkpoints import TrainingState
-from keras_vit.recipes.checkpoints.run_folder import find_checkpoints
 from keras_vit.recipes.data import training_pixels
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel, masked_autoencoder_batches
-from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches
-from keras_vit.recipes.patches import Reconstruction
+from keras_vit.recipes.pretraining import masked_autoencoder, masked_patch
+from keras_vit.recipes.pretraining.masked_autoencoder import MaskedAutoencoderModel, masked_autoencoder_batches
+from keras_vit.recipes.pretraining.masked_patch import MaskedPatchModel, masked_patch_batches
+from keras_vit.recipes.pretraining.patches import Reconstruction
 from keras_vit.recipes.recipe import MaskedAutoencoder, MaskedPatch, SelfSupervised
+from keras_vit.recipes.runs.checkpoints import TrainingState
+from keras_vit.recipes.runs.folder import find_checkpoints
 from keras_vit.recipes.runs.open_run import OpenRun
 from keras_vit.recipes.training.callbacks import finite_epoch_metrics, use_ema_weights
 from keras_vit.recipes.training.initialization import initialize

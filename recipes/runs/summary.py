@@ -7,9 +7,9 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from keras_vit.recipes.jax_devices import JaxDevices
+from keras_vit.recipes.keras_internals import is_default_strategy
+from keras_vit.recipes.processes.jax_devices import JaxDevices
 from keras_vit.recipes.runs.open_run import OpenRun
-from keras_vit.recipes.training.keras_internals import is_default_strategy
 
 CPU_INFO = Path("/proc/cpuinfo")
 

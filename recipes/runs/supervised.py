@@ -5,7 +5,6 @@ import sys
 import keras
 import numpy as np
 
-from keras_vit.recipes.checkpoints.run_folder import check_unchanged
 from keras_vit.recipes.data import count_examples, open_dataset, training_batches
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.model_classes import (
@@ -18,15 +17,16 @@ from keras_vit.recipes.data.model_classes import (
     with_model_classes,
 )
 from keras_vit.recipes.data.pipeline import weight_classes
-from keras_vit.recipes.distillation import build_distillation
-from keras_vit.recipes.distributed import shard_evaluation, strategy_of
+from keras_vit.recipes.keras_internals import weights_kept
+from keras_vit.recipes.processes.strategies import shard_evaluation, strategy_of
 from keras_vit.recipes.recipe import Data, Distillation, Supervised
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
+from keras_vit.recipes.runs.folder import check_unchanged
 from keras_vit.recipes.runs.open_run import OpenRun
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.callbacks import check_finite_metrics
+from keras_vit.recipes.training.distillation import build_distillation
 from keras_vit.recipes.training.initialization import initialize
-from keras_vit.recipes.training.keras_internals import weights_kept
 from keras_vit.recipes.training.losses import Sigmoid, Softmax, build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import TopK, training_metrics
 from keras_vit.recipes.training.model import (

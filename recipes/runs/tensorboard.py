@@ -12,7 +12,7 @@ from keras_vit import VisionTransformer, attention_rollout
 from keras_vit.inspect.figures import overlay
 from keras_vit.recipes.data import evaluation_batches
 from keras_vit.recipes.recipe import Data, SelfSupervised
-from keras_vit.recipes.self_supervised import reconstruct
+from keras_vit.recipes.runs.self_supervised import reconstruct
 
 IMAGES = 8
 GRAY = 128

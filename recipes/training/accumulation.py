@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.training.keras_internals import JaxStep, update_loss_metric
+from keras_vit.recipes.keras_internals import JaxStep, update_loss_metric
+from keras_vit.recipes.recipe.errors import RecipeError
 
 
 def accumulate_gradients(model, parts: int, replicas: int = 1):

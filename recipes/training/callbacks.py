@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_vit.recipes.distributed import strategy_of
-from keras_vit.recipes.jax_devices import JaxDevices
+from keras_vit.recipes.keras_internals import ema_pairs
+from keras_vit.recipes.processes.jax_devices import JaxDevices
+from keras_vit.recipes.processes.strategies import strategy_of
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Run
-from keras_vit.recipes.training.keras_internals import ema_pairs
-from keras_vit.recipes.workers import Workers
 
 
 class EvaluateWithEMA(keras.callbacks.Callback):

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit import AxialResNet, BiT, VisionTransformer
+from keras_vit.images.pixel_range import PixelRangeWarning, scaling
 from keras_vit.keras_internals import set_trainable
 from keras_vit.models.copying import copy_weights
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.load import ImageSizeWarning
-from keras_vit.pixel_range import PixelRangeWarning, scaling
 from keras_vit.recipes.data.transforms import evaluation_preprocessing
 from keras_vit.recipes.recipe import (
     USED_WITH_WEIGHTS,
@@ -23,9 +23,9 @@ from keras_vit.recipes.recipe import (
     Run,
     Supervised,
 )
-from keras_vit.recipes.recipe_checks import check_patches
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.recipe_sections import BIT, check_bit_fields
+from keras_vit.recipes.recipe.checks import check_patches
+from keras_vit.recipes.recipe.errors import RecipeError
+from keras_vit.recipes.recipe.sections import BIT, check_bit_fields
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED

@@ -10,11 +10,11 @@ from keras import ops
 from keras_vit import VisionTransformer
 from keras_vit.layers.xla.island import can_compile_island
 from keras_vit.models.layer_decay import layer_wise_factors
+from keras_vit.recipes.keras_internals import ChosenMatrices, Moments
+from keras_vit.recipes.processes.replicas import ReplicaInvariant
 from keras_vit.recipes.recipe import Optimizer
-from keras_vit.recipes.recipe_errors import RecipeError
-from keras_vit.recipes.training.keras_internals import ChosenMatrices, Moments
+from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED
-from keras_vit.recipes.training.replicas import ReplicaInvariant
 
 
 class AdamStep(ReplicaInvariant, Moments):

@@ -9,9 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.processes.replicas import ReplicaInvariant, replica_invariant
+from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.training.losses import OfVectors
-from keras_vit.recipes.training.replicas import ReplicaInvariant, replica_invariant
 
 
 @dataclass(frozen=True)

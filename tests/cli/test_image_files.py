@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.images.rgb import as_rgb
 from keras_vit.recipes.data.image_folder import walk_files
 from keras_vit.recipes.prepare.outcomes import UNREADABLE, examine
-from keras_vit.rgb import as_rgb
-from keras_vit_cli.inspect.image_files import ImageBatch, list_images, read_images, unreadable_reason, without_damaged
-from keras_vit_cli.inspect.report import AttentionData
+from keras_vit_cli.commands.inspect.report import AttentionData
+from keras_vit_cli.image_files import ImageBatch, list_images, read_images, unreadable_reason, without_damaged
 
 
 def test_other_and_damaged_files_are_named(toy, tmp_path, capsys):

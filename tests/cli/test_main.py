@@ -6,13 +6,13 @@ import sys
 import pytest
 
 from keras_vit.recipes import configs
-from keras_vit.recipes.checkpoints import checkpoints
+from keras_vit.recipes.runs import checkpoints
 from keras_vit.version import __version__
-from keras_vit_cli.demo.command import Demo
-from keras_vit_cli.doctor import Doctor
-from keras_vit_cli.export import Export
+from keras_vit_cli.commands.demo.command import Demo
+from keras_vit_cli.commands.doctor.command import Doctor
+from keras_vit_cli.commands.export.command import Export
+from keras_vit_cli.commands.transfer import Vtab
 from keras_vit_cli.main import TERMINATED, main
-from keras_vit_cli.transfer import Vtab
 
 
 def test_without_tyro_only_the_doctor_works(monkeypatch, capsys):

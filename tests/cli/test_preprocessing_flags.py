@@ -10,9 +10,9 @@ from goldens import golden_file
 from scenes import scene
 
 import keras_vit
-from keras_vit import pixel_range
+from keras_vit.images import pixel_range
+from keras_vit.images.pixel_range import IMAGENET
 from keras_vit.models.load import ImageSizeWarning
-from keras_vit.pixel_range import IMAGENET
 from keras_vit_cli import process
 from keras_vit_cli.main import main
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags, with_recipe_fields

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from keras_vit_cli.commands.train import Train
 from keras_vit_cli.main import main
 from keras_vit_cli.process import UntilClosed, clean_up_on_sigterm, without_native_logs
-from keras_vit_cli.train import Train
 
 LOGS = b"""WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
 W0000 00:00:1795461019.812068     549 tf_tfl_flatbuffer_helpers.cc:364] Ignored output_format.

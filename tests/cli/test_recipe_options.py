@@ -7,9 +7,9 @@ import pytest
 import tyro
 
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.learning_rate_sweep import Sweep
 from keras_vit.recipes.recipe import Augment, Run, Supervised
-from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors
+from keras_vit.recipes.recipe.errors import RecipeError, SeveralErrors
+from keras_vit.recipes.runs.learning_rate_sweep import Sweep
 from keras_vit_cli.recipe_options import error_text, parse_fields, recipe_flags
 
 ERROR = RecipeError(

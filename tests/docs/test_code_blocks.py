@@ -16,9 +16,9 @@ from blocks import PAGES, ROOT, blocks_of, commands_of
 from toys import free_memory, prepare, previous_run, save_weights
 
 from keras_vit_cli import main as main_module
+from keras_vit_cli.commands.preflight import Preflight
+from keras_vit_cli.commands.train import Sweep, Train
 from keras_vit_cli.main import main
-from keras_vit_cli.preflight import Preflight
-from keras_vit_cli.train import Sweep, Train
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 TESTED = [block for block in BLOCKS if not block.mark.startswith("skip")]
@@ -146,10 +146,10 @@ def stop_where_work_begins(monkeypatch):
     )
     for name in ("check_dataset", "check_new_run", "check_weights"):  # of files that the reader has
         monkeypatch.setattr(f"keras_vit_cli.recipe_options.{name}", lambda path: None)
-    for work in ("keras_vit.recipes.run_recipe.run", "keras_vit.recipes.learning_rate_sweep.sweep"):
+    for work in ("keras_vit.recipes.run_recipe.run", "keras_vit.recipes.runs.learning_rate_sweep.sweep"):
         monkeypatch.setattr(work, work_begins)
     monkeypatch.setattr("keras_vit.recipes.preflight.preflight", work_begins)
-    monkeypatch.setattr("keras_vit_cli.preflight.PreflightNpu.run", work_begins)
+    monkeypatch.setattr("keras_vit_cli.commands.preflight.PreflightNpu.run", work_begins)
 
 
 def check_keras_vit(words, block):

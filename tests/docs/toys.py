@@ -10,7 +10,7 @@ from PIL import Image
 import keras_vit
 from keras_vit.recipes import configs
 from keras_vit.recipes.configs import vtab
-from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.recipes.recipe.file import write_recipe
 from keras_vit.weights.downloads import cache_path
 
 CLASSES = ("cat", "dog")

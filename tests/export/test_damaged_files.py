@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from keras_vit.export.exported import open_exported
+from keras_vit.export.exported.opening import open_exported
 from keras_vit.export.tflite.flatbuffer import unpack_model
 
 

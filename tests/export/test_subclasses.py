@@ -8,7 +8,7 @@ from conftest import TOY
 
 import keras_vit
 from keras_vit.export import write_onnx, write_saved_model, write_tflite
-from keras_vit.export.exported import onnx_session
+from keras_vit.export.exported.opening import onnx_session
 from keras_vit.export.tflite.graph import run_tflite
 
 

@@ -21,9 +21,9 @@ from randomize import randomize
 from scenes import encoded, opened, scene
 
 import keras_vit
-from keras_vit.decoding import decode
 from keras_vit.export import write_saved_model, write_tflite
-from keras_vit.export.exported import open_exported
+from keras_vit.export.exported.opening import open_exported
+from keras_vit.images.decoding import decode
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.arrays import decoded_positions
 from keras_vit.recipes.data.transforms import decode_window

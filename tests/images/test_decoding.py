@@ -9,9 +9,9 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 from scenes import encoded, scene
 
-from keras_vit.decoding import decode, orientation
+from keras_vit.images.decoding import decode, orientation
+from keras_vit.images.rgb import MAX_ASPECT, as_rgb
 from keras_vit.recipes.data.transforms import decode_window
-from keras_vit.rgb import MAX_ASPECT, as_rgb
 
 
 def photograph(value, kind="JPEG", **options):

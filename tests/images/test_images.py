@@ -6,7 +6,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit.images import as_size, denormalize, normalize, patch_grid
-from keras_vit.rgb import as_rgb
+from keras_vit.images.rgb import as_rgb
 
 EVERY = np.arange(256, dtype="uint8").reshape(1, 16, 16, 1)
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 6, 4), dtype="uint8")

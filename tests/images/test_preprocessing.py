@@ -10,8 +10,8 @@ from ai_edge_litert.interpreter import Interpreter
 from PIL import Image
 
 from keras_vit import Preprocessing
-from keras_vit.decoding import resize_and_crop
-from keras_vit.resizing import resized, size_before_crop
+from keras_vit.images.decoding import resize_and_crop
+from keras_vit.images.resizing import resized, size_before_crop
 
 RANDOM = np.random.default_rng(3)
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}

@@ -169,7 +169,7 @@ def test_other_data_versions_or_weights_end_all(backend, case, processes, toy):
         more += ["--data.dataset", "folder:photos", "--data.train-split", "train", "--data.batch-size", "4"]
         expected = "the images of each split: {'train': 32} in process 0, {'train': 31} in process 1"  # of a fifth each
     elif case == "version":
-        before[1] = "import keras_vit.recipes.agreement as a; a.__version__ = '0.0'"
+        before[1] = "import keras_vit.recipes.runs.agreement as a; a.__version__ = '0.0'"
         expected = "'0.0' in process 1"
     else:
         for index in range(2):
@@ -219,7 +219,7 @@ def test_a_port_that_is_in_use_is_named(backend, processes):
 EARLY = """import keras_vit.recipes.runs.run_data as m
 def fail(*_): raise OSError('no such disk')
 m.open_dataset = fail"""
-FULL = """import keras_vit.recipes.checkpoints.checkpoints as m
+FULL = """import keras_vit.recipes.runs.checkpoints as m
 def fail(*_): raise OSError(28, 'No space left on device')
 m.Checkpoints._remove_old = fail"""
 
@@ -267,7 +267,7 @@ def test_sigterm_to_one_process_saves_and_ends_all(backend, processes):
 
 
 HANGS = """import time
-import keras_vit.recipes.checkpoints.checkpoints as m
+import keras_vit.recipes.runs.checkpoints as m
 m.Checkpoints.on_train_batch_end = lambda *_, **__: time.sleep(1000)"""
 
 
@@ -304,7 +304,7 @@ def test_a_data_service_that_is_gone_is_named_and_signals_end_the_wait(number, s
     group.environments[0] = {}
     service = subprocess.Popen([sys.executable, "-c", SERVICE], stdin=-1, stdout=-1, stderr=-3, text=True)
     address = service.stdout.readline().strip()
-    soon = "import keras_vit.recipes.checkpoints.stop_signals as s; s.GRACE = 5.0"
+    soon = "import keras_vit.recipes.runs.stop_signals as s; s.GRACE = 5.0"
     strategy = ["--run.strategy", "one-device", "--data.service", address]
     group.start(0, "--total-steps", "50000", *strategy, before=soon)
     group.until(0, "5/5")

@@ -12,7 +12,7 @@ import keras_vit
 from journeys.cells import Cell
 from journeys.training import COLORS, SETTINGS, check_metrics, read_test_images
 from keras_vit.export.benchmark import compare
-from keras_vit.recipes import small_folder
+from keras_vit.recipes.configs import small_folder
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow

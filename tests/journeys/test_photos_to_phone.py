@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import keras_vit
-from keras_vit.recipes import small_folder
+from keras_vit.recipes.configs import small_folder
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from journeys.training import ARCHITECTURE, SETTINGS, read_test_images
 from keras_vit.export import write_tflite
 from keras_vit.export.audit import audit
 from keras_vit.export.benchmark import compare
-from keras_vit.recipes import small_folder
+from keras_vit.recipes.configs import small_folder
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow

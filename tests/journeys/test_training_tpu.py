@@ -1,7 +1,8 @@
 """Every kind of training under TensorFlow's TPUStrategy, as far as a machine without a TPU goes: the steps are traced.
 
 A step cannot run here: TensorFlow's error names an operation that only a TPU's worker has, after the whole graph of
-the step was built. The teacher of a distillation is traced in the same way (tests/recipes/test_distillation.py).
+the step was built. The teacher of a distillation is traced in the same way
+(tests/recipes/training/test_distillation.py).
 """
 
 from dataclasses import replace
@@ -12,10 +13,10 @@ from simulated_tpu import simulated_tpu
 
 from journeys.cells import Cell
 from journeys.training import command
-from keras_vit.recipes import distributed as strategies
 from keras_vit.recipes.fit import evaluate
-from keras_vit.recipes.recipe_file import read_recipe
-from keras_vit.recipes.supervised import compile_classifier
+from keras_vit.recipes.processes import strategies
+from keras_vit.recipes.recipe.file import read_recipe
+from keras_vit.recipes.runs.supervised import compile_classifier
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.metrics import average_precision_score, log_loss
 
 import keras_vit
-from keras_vit.recipes.training.logs import Progress
+from keras_vit.recipes.runs.logs import Progress
 from keras_vit_cli.main import main
 
 COLORS = {"blue": (40, 60, 220), "green": (40, 200, 60), "red": (220, 50, 40)}

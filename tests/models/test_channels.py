@@ -13,11 +13,11 @@ from safetensors.numpy import load_file
 
 import keras_vit
 from keras_vit.export import write_onnx, write_saved_model, write_tflite
-from keras_vit.export.exported import onnx_session, open_exported
+from keras_vit.export.exported.opening import onnx_session, open_exported
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.export.tflite.metadata import read_description
+from keras_vit.images.rgb import gray
 from keras_vit.named_weights import PATCH_KERNEL, named_weights
-from keras_vit.rgb import gray
 
 PATCHES = "patch_embed.proj.weight"
 

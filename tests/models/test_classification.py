@@ -7,8 +7,8 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.class_names import decode_predictions
-from keras_vit.classification import output_activation, output_names
 from keras_vit.export.saved_model import _serving_functions
+from keras_vit.models.classification import output_activation, output_names
 
 NAMES = ("ant", "bee", "cat")
 BLACK = np.zeros((16, 16, 3), "uint8")

@@ -8,9 +8,9 @@ import tensorflow as tf
 import keras_vit
 from keras_vit import inspect
 from keras_vit.export import check_parity, write_onnx, write_saved_model, write_tflite
-from keras_vit.export.exported import onnx_session, open_exported
+from keras_vit.export.exported.opening import onnx_session, open_exported
 from keras_vit.export.tflite.graph import run_tflite
-from keras_vit.outer_model import OuterModel
+from keras_vit.models.outer_model import OuterModel
 
 
 def pixels(size, count=2):

@@ -11,8 +11,8 @@ from goldens import golden_file, golden_io
 import keras_vit
 from keras_vit.models.copying import copy_weights
 from keras_vit.named_weights import named_weights
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch import MaskedPatchModel
+from keras_vit.recipes.pretraining.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.pretraining.masked_patch import MaskedPatchModel
 
 MODELS = {
     "map": {"pooling": "map", "representation_size": 6, "position_embedding": "sincos_2d"},

@@ -11,9 +11,9 @@ import tensorflow as tf
 from keras.src.backend.jax.trainer import JAXTrainer
 
 from keras_vit import recipes
-from keras_vit.recipes.distributed import choose_strategy
-from keras_vit.recipes.training import keras_internals
-from keras_vit.recipes.training.keras_internals import build_from_spec, in_32_bits
+from keras_vit.recipes import keras_internals
+from keras_vit.recipes.keras_internals import build_from_spec, in_32_bits
+from keras_vit.recipes.processes.strategies import choose_strategy
 
 STARTS = []
 

@@ -8,7 +8,7 @@ import pytest
 from goldens import FOUNDATION, foundation_folder, golden_file, golden_io, golden_weights, write_arrays
 
 import keras_vit
-from keras_vit.pixel_range import CLIP, HALF, IMAGENET
+from keras_vit.images.pixel_range import CLIP, HALF, IMAGENET
 from keras_vit.weights import open_checkpoint
 from keras_vit.weights.opening import UNSUPPORTED
 from keras_vit.weights.sources.timm import GELU_OF_NAMES

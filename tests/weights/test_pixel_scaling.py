@@ -7,7 +7,7 @@ import pytest
 from goldens import golden_file, golden_weights, write_arrays
 
 import keras_vit
-from keras_vit.pixel_range import IMAGENET, PixelRangeWarning
+from keras_vit.images.pixel_range import IMAGENET, PixelRangeWarning
 from keras_vit.weights import open_checkpoint
 
 MEAN, HALF = IMAGENET["mean"], (0.5, 0.5, 0.5)

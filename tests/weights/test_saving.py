@@ -9,8 +9,8 @@ from goldens import golden_file, golden_weights
 from safetensors import safe_open
 
 import keras_vit
+from keras_vit.images.resizing import size_before_crop
 from keras_vit.models.bit import BiT
-from keras_vit.resizing import size_before_crop
 from keras_vit.weights import save
 
 NPZ = {

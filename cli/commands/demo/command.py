@@ -41,7 +41,7 @@ class Demo:
         """Runs the demo and prints the path of the report."""
         start = time.perf_counter()
         check_replaceable(self.output, REPORT)
-        from keras_vit_cli.demo.report import write_report
+        from keras_vit_cli.commands.demo.report import write_report
 
         _compute_in_one_thread()
         with new_folder(self.output, REPORT) as folder:
@@ -58,7 +58,7 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
     """Trains, exports and checks; returns the contents of the report."""
     from keras_vit.recipes.configs import digits
     from keras_vit.recipes.data import evaluation_arrays, open_dataset
-    from keras_vit_cli.demo.report import classify_photographs
+    from keras_vit_cli.commands.demo.report import classify_photographs
 
     _print_stage("The classifier of the package on photographs")
     photographs = classify_photographs()

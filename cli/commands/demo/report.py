@@ -11,10 +11,10 @@ import numpy as np
 
 import keras_vit
 from keras_vit.images import denormalize
+from keras_vit.images.rgb import as_rgb
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
-from keras_vit.recipes.masked_patch import reconstruct
-from keras_vit.rgb import as_rgb
+from keras_vit.recipes.pretraining.masked_patch import reconstruct
 from keras_vit_cli.evidence import evidence
 from keras_vit_cli.html import figure_image, package_versions
 
@@ -48,7 +48,7 @@ def write_report(path: Path, results: dict):
         "pretraining_grid": "{} x {}".format(*masked_model.vit.grid),
         "finetuning_grid": "{} x {}".format(*model.grid),
     }
-    template = resources.files("keras_vit_cli.demo").joinpath("report.html").read_text()
+    template = resources.files("keras_vit_cli.commands.demo").joinpath("report.html").read_text()
     path.write_text(Template(template).substitute(values))
 
 
@@ -65,7 +65,7 @@ def classify_photographs():
 
 def read_photographs() -> dict[str, np.ndarray]:
     """The photographs of the package, (H, W, 3) uint8, by file name."""
-    with resources.as_file(resources.files("keras_vit_cli.demo").joinpath("images")) as folder:
+    with resources.as_file(resources.files("keras_vit_cli.commands.demo").joinpath("images")) as folder:
         return {file.name: as_rgb(file) for file in sorted(folder.glob("*.jpg"))}
 
 

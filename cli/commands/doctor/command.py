@@ -12,7 +12,15 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from keras_vit_cli.doctor_checks import CHECKS, OLDER_LIBTPU, PACKAGES, TENSORFLOWS, Finding, Machine, this_machine
+from keras_vit_cli.commands.doctor.checks import (
+    CHECKS,
+    OLDER_LIBTPU,
+    PACKAGES,
+    TENSORFLOWS,
+    Finding,
+    Machine,
+    this_machine,
+)
 
 TIMEOUT_S = 180
 # Each stage prints its result, so that a stage that hangs is known by the results before it.
@@ -22,7 +30,7 @@ def report(**values): print("RESULT" + json.dumps(values), flush=True)
 sys.excepthook = lambda kind, error, trace: report(error=f"{kind.__name__}: {str(error)[:500]}")
 import tensorflow as tf
 report(version=tf.__version__, physical_devices=[device.name for device in tf.config.list_physical_devices()])
-from keras_vit.recipes.distributed import choose_strategy
+from keras_vit.recipes.processes.strategies import choose_strategy
 strategy = choose_strategy("auto")
 is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
 report(strategy="TPUStrategy" if is_tpu else type(strategy).__name__.lstrip("_"),

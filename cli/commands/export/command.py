@@ -88,7 +88,13 @@ class Export:
         """Exports and prints the tables; returns 1 if a check fails."""
         output = None if self.sensitivity else self._checked_output()
         check_request(self)
-        from keras_vit_cli.export_files import ExportData, explain, failed_checks, print_sensitivity, write_files
+        from keras_vit_cli.commands.export.files import (
+            ExportData,
+            explain,
+            failed_checks,
+            print_sensitivity,
+            write_files,
+        )
 
         model = self.preparation.load(self.model)
         check_head(self, model)
@@ -157,8 +163,8 @@ def check_request(options):
 
 def check_head(options, model):
     """Raises ValueError for formats that require classes, if the model has no head, or a projection."""
-    from keras_vit.classification import check_no_projection, has_classes
     from keras_vit.export import FORMATS
+    from keras_vit.models.classification import check_no_projection, has_classes
 
     if has_classes(model):
         return

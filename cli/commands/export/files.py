@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from keras_vit.class_names import read_class_names
-from keras_vit.classification import has_classes, known_names
+from keras_vit.models.classification import has_classes, known_names
 
 # Calibration images are sampled from the first ones only: reading all of a large dataset would take too long.
 CALIBRATION_POOL = 5_000
@@ -163,7 +163,7 @@ def failed_checks(options, model, folder, files, data) -> list[tuple[str, str]]:
     """Prints audits, and, if they passed, the parity tables; returns the formats that failed, and why."""
     from keras_vit.export import check_parity, parity_table
     from keras_vit.export.audit import audit
-    from keras_vit.export.parity import check_embeddings, embedding_table
+    from keras_vit.export.exported.parity import check_embeddings, embedding_table
 
     failures = []
     for name, path in files.items():
@@ -221,8 +221,8 @@ def explain(options, failures) -> str:
 
 def print_sensitivity(options, model, data) -> int:
     """Prints the parts of the model by the error of quantizing each; writes nothing."""
+    from keras_vit.export.exported.sensitivity import analyze_sensitivity, sensitivity_table
     from keras_vit.export.tflite.quantize import STATIC
-    from keras_vit.export.tflite.sensitivity import analyze_sensitivity, sensitivity_table
 
     for name in [name for name in options.formats if name in STATIC]:
         print("\n" + sensitivity_table(name, analyze_sensitivity(model, name, data.calibration, data.images)))

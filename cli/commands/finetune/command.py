@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_vit.recipes.recipe_errors import check_all
+from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.weights.files import METRICS, RECIPE
-from keras_vit_cli.export import Export, Format
+from keras_vit_cli.commands.export.command import Export, Format
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
@@ -90,7 +90,7 @@ class Finetune:
         )
 
     def _new_recipe(self, output: Path):
-        from keras_vit_cli.finetune_plan import choose_recipe
+        from keras_vit_cli.commands.finetune.plan import choose_recipe
 
         if self.weights:
             images, (weights, model) = check_all(self._open, self._load)
@@ -100,7 +100,7 @@ class Finetune:
 
     def _open(self):
         from keras_vit.recipes.configs.finetune import SMALL
-        from keras_vit_cli.finetune_plan import open_images
+        from keras_vit_cli.commands.finetune.plan import open_images
 
         return open_images(self.folder, SMALL.data)
 
@@ -226,8 +226,8 @@ def previous_recipe(output: Path):
 
     Raises ValueError if it cannot be read, or if the run is finished and its model is missing or images have changed.
     """
-    from keras_vit.recipes.checkpoints.run_folder import check_unchanged
-    from keras_vit.recipes.recipe_file import read_run
+    from keras_vit.recipes.recipe.file import read_run
+    from keras_vit.recipes.runs.folder import check_unchanged
     from keras_vit.recipes.runs.run_data import RunData
     from keras_vit.weights.files import MODEL
 
@@ -256,8 +256,8 @@ def another(output: Path) -> str:
 
 def _differing(data: dict, preparation: dict) -> list[tuple[str, object, object]]:
     """Name, recorded and received value of each field of a preparation that differs from the recorded data."""
-    from keras_vit.preprocessing import Preprocessing
-    from keras_vit.recipes.small_folder import training_interpolation
+    from keras_vit.images.preprocessing import Preprocessing
+    from keras_vit.recipes.configs.small_folder import training_interpolation
 
     wanted = Preprocessing.from_argument(preparation, 224).get_config()
     wanted["interpolation"] = training_interpolation(wanted["interpolation"])

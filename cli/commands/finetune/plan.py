@@ -13,16 +13,16 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import BiT
-from keras_vit.name_list import first_names
+from keras_vit.images.rgb import open_image
+from keras_vit.messages import first_names
 from keras_vit.progress import Progress, duration, show_progress
 from keras_vit.recipes.configs.finetune import RECIPES, SMALL
+from keras_vit.recipes.configs.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
 from keras_vit.recipes.data import ImageDataset, open_dataset, training_pixels
 from keras_vit.recipes.data.arrays import read_arrays
 from keras_vit.recipes.data.corrupt_images import mark_named
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
-from keras_vit.recipes.small_folder import Machine, fit_to_folder, image_size, total_epochs, training_seconds
 from keras_vit.recipes.training.model import check_trainable
-from keras_vit.rgb import open_image
 from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.recipe_options import recipe_flags
 

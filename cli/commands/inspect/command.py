@@ -45,11 +45,11 @@ class Inspect:
             f"Its attention cannot be read; keras-vit describe {self.model} prints its outputs.",
         )
         from keras_vit.atomic_write import write_file
-        from keras_vit_cli.inspect.image_files import evenly_spaced, list_images, read_images, without_damaged
+        from keras_vit_cli.image_files import evenly_spaced, list_images, read_images, without_damaged
 
         files = list_images(self.images)
-        from keras_vit_cli.inspect.model import open_model
-        from keras_vit_cli.inspect.report import make_report
+        from keras_vit_cli.commands.inspect.model import open_model
+        from keras_vit_cli.commands.inspect.report import make_report
 
         inspected = open_model(self.model, self.preparation)
         selected = without_damaged([files[i] for i in evenly_spaced(len(files), self.max_images)])

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_vit import VisionTransformer
-from keras_vit.recipes.checkpoints.run_folder import RECIPE, find_checkpoints
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch import MaskedPatchModel
+from keras_vit.recipes.pretraining.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.pretraining.masked_patch import MaskedPatchModel
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, MaskedPatch, SelfSupervised
-from keras_vit.recipes.self_supervised import SelfSupervisedModel
+from keras_vit.recipes.runs.folder import RECIPE, find_checkpoints
+from keras_vit.recipes.runs.self_supervised import SelfSupervisedModel
 from keras_vit_cli.inputs import keras_class
 from keras_vit_cli.preprocessing_flags import AS_SAVED, LoadingFlags
 
@@ -60,9 +60,9 @@ def open_model(weights: str, preparation: LoadingFlags = AS_SAVED) -> InspectedM
 
 
 def _open_run(path, preparation) -> InspectedModel:
-    from keras_vit.recipes.recipe_file import read_run
+    from keras_vit.recipes.recipe.file import read_run
     from keras_vit.recipes.run_recipe import MODEL
-    from keras_vit.recipes.self_supervised import load_self_supervised
+    from keras_vit.recipes.runs.self_supervised import load_self_supervised
 
     recipe = read_run(path)
     if recipe.has_labels or not find_checkpoints(path):

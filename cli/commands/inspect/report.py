@@ -17,10 +17,10 @@ from keras import ops
 
 from keras_vit.inspect import position_similarity, quantize_rows
 from keras_vit.variants import variant_name
+from keras_vit_cli.commands.inspect.model import InspectedModel
+from keras_vit_cli.commands.inspect.sections import sections
 from keras_vit_cli.html import package_versions, pixel_url
-from keras_vit_cli.inspect.image_files import ImageBatch, count_images, evenly_spaced
-from keras_vit_cli.inspect.model import InspectedModel
-from keras_vit_cli.inspect.sections import sections
+from keras_vit_cli.image_files import ImageBatch, count_images, evenly_spaced
 
 _AXIAL = """<p class="note">Blocks of this model attend along rows, then along columns. The attention of a head is
 its attention along the column times the mean attention along the row: where information comes from through both.</p>
@@ -91,7 +91,7 @@ def make_report(
     shown = evenly_spaced(len(images.names), num_shown)
     data = AttentionData(vit, images.select(shown), max_megabytes)
     attention_size = _attention_size(data, len(shown), max_megabytes)
-    page = resources.files("keras_vit_cli.inspect").joinpath("page")
+    page = resources.files("keras_vit_cli.commands.inspect").joinpath("page")
     values = {
         "style": page.joinpath("inspect.css").read_text(),
         "script": page.joinpath("inspect.js").read_text(),

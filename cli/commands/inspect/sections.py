@@ -6,7 +6,6 @@ import numpy as np
 from keras import ops
 
 from keras_vit.class_names import top_classes
-from keras_vit.classification import output_activation, output_names
 from keras_vit.inspect import (
     attention_distance,
     attention_rollout,
@@ -20,9 +19,10 @@ from keras_vit.inspect import (
 )
 from keras_vit.inspect.attention import gradient_rollout_undefined, patch_share
 from keras_vit.inspect.representation import in_batches
+from keras_vit.models.classification import output_activation, output_names
+from keras_vit_cli.commands.inspect.model import InspectedModel
 from keras_vit_cli.html import figure_image, image_rows, pixel_image
-from keras_vit_cli.inspect.image_files import ImageBatch, count_images
-from keras_vit_cli.inspect.model import InspectedModel
+from keras_vit_cli.image_files import ImageBatch, count_images
 
 NUM_FILTERS = 28  # as in figure 7 of the paper
 NUM_NEIGHBORS = 5
@@ -169,7 +169,7 @@ def _neighbors(vit, images, shown) -> Section:
 
 def _reconstructions(inspected, shown_images) -> Section:
     from keras_vit.recipes.recipe import MaskedAutoencoder
-    from keras_vit.recipes.self_supervised import reconstruct
+    from keras_vit.recipes.runs.self_supervised import reconstruct
 
     result = reconstruct(inspected.masked_model, shown_images.pixels, inspected.recipe)
     inputs = np.where(result.masked[..., None], figures.MASK_COLOR, result.inputs)  # (n, H, W, 3)

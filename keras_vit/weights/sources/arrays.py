@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from keras_vit.name_list import first_names
+from keras_vit.messages import first_names
 from keras_vit.named_weights import merged_weights
 from keras_vit.variants import ROOT_STRIDE
 from keras_vit.weights.files import Tensors

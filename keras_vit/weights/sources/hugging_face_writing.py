@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from keras_vit.preprocessing import Preprocessing
+from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.weights.sources.arrays import array_dtype, check_values, named_arrays
 from keras_vit.weights.sources.hugging_face import ASSUMED, HUGGING_FACE, MULTI_LABEL, PILLOW_FILTERS, REGRESSION
 
@@ -106,7 +106,7 @@ def _config_json(model, class_names) -> dict:
 
 
 def _preprocessor_config(preprocessing: Preprocessing) -> dict:
-    from keras_vit.resizing import size_before_crop
+    from keras_vit.images.resizing import size_before_crop
 
     height, width = preprocessing.image_size
     numbers = {name: number for number, name in PILLOW_FILTERS.items()}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from keras_vit.pixel_range import IMAGENET
+from keras_vit.images.pixel_range import IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import DAMAGED_HINT, Tensors, checked
 from keras_vit.weights.naming import Source

@@ -17,9 +17,9 @@ from scenes import scene
 
 import keras_vit
 from keras_vit.export import write_onnx, write_saved_model, write_tflite
-from keras_vit.export.exported import ExportedClassifier, open_exported
+from keras_vit.export.exported.opening import ExportedClassifier, open_exported
 from keras_vit_cli import inputs
-from keras_vit_cli.demo import report
+from keras_vit_cli.commands.demo import report
 from keras_vit_cli.evidence import evidence
 
 CAT = Path(report.__file__).parent / "images" / "cat.jpg"
@@ -207,7 +207,7 @@ def test_rounded_probabilities_of_an_int8_file_are_printed_as_they_are(tmp_path,
     """1,000 small probabilities round to 0, so that they do not sum to 1."""
     rounded = np.array([[0.5, 0.25, 0.0]])
     opened = ExportedClassifier("m", lambda pixels: rounded, keras_vit.Preprocessing(16), None, 3, "softmax")
-    monkeypatch.setattr("keras_vit.export.exported.open_exported", lambda _: opened)
+    monkeypatch.setattr("keras_vit.export.exported.opening.open_exported", lambda _: opened)
     (tmp_path / "m.tflite").write_bytes(b"")
     status, output, _ = run_cli("classify", CAT, "--model", tmp_path / "m.tflite", "--top", 2)
     assert status == 0 and output.splitlines()[1:] == ["   50.0%  class 0", "   25.0%  class 1"]

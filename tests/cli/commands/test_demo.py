@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import keras_vit
-from keras_vit_cli.demo import report
+from keras_vit_cli.commands.demo import report
 
 pytestmark = pytest.mark.slow
 

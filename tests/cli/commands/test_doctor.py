@@ -9,18 +9,18 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
-from keras_vit_cli.doctor import (
+from keras_vit_cli.commands.doctor.checks import (
+    CHECKS,
+    Machine,
+    check_tpu_lock,
+    find_tpu_chips,
+)
+from keras_vit_cli.commands.doctor.command import (
     PROBE,
     Doctor,
     check_results,
     read_results,
     run_probe,
-)
-from keras_vit_cli.doctor_checks import (
-    CHECKS,
-    Machine,
-    check_tpu_lock,
-    find_tpu_chips,
 )
 
 LAPTOP = Machine(
@@ -48,7 +48,7 @@ def test_this_machine(monkeypatch, capsys):
 
 def test_nothing_but_the_standard_library_is_imported():
     packages = "{'keras', 'keras_vit', 'tensorflow', 'numpy', 'tyro'}"
-    code = f"import sys, keras_vit_cli.doctor\nassert not {packages} & set(sys.modules)"
+    code = f"import sys, keras_vit_cli.commands.doctor.command\nassert not {packages} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -185,7 +185,7 @@ def test_results(machine, changes, severity, problem):
 
 def test_the_probe_on_a_simulated_tpu(monkeypatch, capsys):
     """It builds the graph; running it fails, since there is no TPU."""
-    monkeypatch.setattr("keras_vit.recipes.distributed.choose_strategy", lambda name: simulated_tpu())
+    monkeypatch.setattr("keras_vit.recipes.processes.strategies.choose_strategy", lambda name: simulated_tpu())
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     with pytest.raises(tf.errors.OpError, match="TPUReplicate"):
         exec(PROBE, {})

@@ -13,8 +13,8 @@ from loaded_signatures import load
 
 import keras_vit
 from keras_vit.export import read_description
-from keras_vit_cli.export import Export
-from keras_vit_cli.export_files import ExportData
+from keras_vit_cli.commands.export.command import Export
+from keras_vit_cli.commands.export.files import ExportData
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +79,7 @@ def test_nan_is_no_limit(export):
 
 @pytest.mark.extended
 def test_unsupported_target_is_not_saved(export, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_vit.export.audit_targets.litert2", lambda operation: "not supported in this test")
+    monkeypatch.setattr("keras_vit.export.audit.targets.litert2", lambda operation: "not supported in this test")
     status, output, errors = export("--formats", "float32", "--target", "litert2")
     assert status == 1 and "litert2" in errors and "--keep-going" in errors and "litert2" in output
     assert "compared" not in output  # what is not saved

@@ -11,7 +11,13 @@ from PIL import Image
 
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Data, Supervised
-from keras_vit_cli.finetune import Finetune, check_same_run, export_checked, previous_recipe, print_result
+from keras_vit_cli.commands.finetune.command import (
+    Finetune,
+    check_same_run,
+    export_checked,
+    previous_recipe,
+    print_result,
+)
 from keras_vit_cli.inputs import DEFAULT, OFFLINE
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags
 
@@ -130,8 +136,10 @@ def test_a_run_that_was_moved_or_copied_goes_on_where_it_is(run, name, is_finish
     run.rename("moved")
     used = []
     monkeypatch.setattr("keras_vit.recipes.run_recipe.run", lambda recipe: used.append(recipe.run) or {})
-    monkeypatch.setattr("keras_vit_cli.finetune.export_checked", lambda recipe, output: used.append(recipe.run))
-    monkeypatch.setattr("keras_vit_cli.finetune.print_result", lambda *_: None)
+    monkeypatch.setattr(
+        "keras_vit_cli.commands.finetune.command.export_checked", lambda recipe, output: used.append(recipe.run)
+    )
+    monkeypatch.setattr("keras_vit_cli.commands.finetune.command.print_result", lambda *_: None)
     folder = name.format(tmp_path)
     assert run_cli("finetune", "photos", "--output", folder)[0] == 0
     assert [each.folder for each in used] == [folder.rstrip("/")] * (1 if is_finished else 2)

@@ -11,10 +11,10 @@ from PIL import Image
 
 import keras_vit
 from keras_vit.recipes.configs import RECIPES
+from keras_vit.recipes.configs.small_folder import Machine
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
-from keras_vit.recipes.small_folder import Machine
-from keras_vit_cli import finetune_plan as plan
-from keras_vit_cli.finetune_plan import open_images
+from keras_vit_cli.commands.finetune import plan
+from keras_vit_cli.commands.finetune.plan import open_images
 
 DATA = Data()
 

@@ -4,7 +4,7 @@ from dataclasses import fields
 import tyro
 
 from keras_vit.recipes.prepare import prepare
-from keras_vit_cli.prepare import Prepare
+from keras_vit_cli.commands.prepare import Prepare
 
 
 def test_options_are_the_parameters_of_prepare():

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.recipe_file import write_recipe
-from keras_vit_cli import train
-from keras_vit_cli.train import find_recipe, next_commands, run_name
+from keras_vit.recipes.recipe.file import write_recipe
+from keras_vit_cli.commands import train
+from keras_vit_cli.commands.train import find_recipe, next_commands, run_name
 
 
 def test_recipes_are_listed(run_cli):

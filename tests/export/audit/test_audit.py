@@ -8,8 +8,8 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export.audit import TARGETS, audit
-from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_delegation, read_graph
+from keras_vit.export.tflite.private_apis import operation_details
 
 pytestmark = pytest.mark.slow
 

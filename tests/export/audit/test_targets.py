@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from keras_vit.export.audit_targets import gpu, litert2
+from keras_vit.export.audit.targets import gpu, litert2
 from keras_vit.export.tflite.graph import Operation, Tensor
 
 SLICE = {"shrinkAxisMask": 0, "ellipsisMask": 0, "newAxisMask": 0}

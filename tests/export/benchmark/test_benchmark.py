@@ -9,8 +9,8 @@ from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export import benchmark as benchmark_module
 from keras_vit.export.benchmark import compare
-from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph
+from keras_vit.export.tflite.private_apis import operation_details
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,13 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 
 from keras_vit.export import Parity, check_parity, parity_table, write_onnx, write_saved_model, write_tflite
-from keras_vit.export.parity import check_embeddings, drop_interval, embedding_table, logit_cosine, wilson_interval
+from keras_vit.export.exported.parity import (
+    check_embeddings,
+    drop_interval,
+    embedding_table,
+    logit_cosine,
+    wilson_interval,
+)
 
 
 def test_cosine_of_constant_outputs():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from keras_vit.export import write_tflite
+from keras_vit.export.exported.sensitivity import Sensitivity, analyze_sensitivity, propose, sensitivity_table
 from keras_vit.export.tflite.graph import read_graph
-from keras_vit.export.tflite.sensitivity import Sensitivity, analyze_sensitivity, propose, sensitivity_table
 
 pytestmark = pytest.mark.slow
 

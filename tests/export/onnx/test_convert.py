@@ -16,7 +16,7 @@ from randomize import randomize
 import keras_vit
 from keras_vit import AxialResNet, BiT, Preprocessing
 from keras_vit.export import check_parity
-from keras_vit.export.onnx import write_onnx
+from keras_vit.export.onnx.convert import write_onnx
 from keras_vit.layers import Mlp
 from keras_vit.layers.norm import LayerNorm
 

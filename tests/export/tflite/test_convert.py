@@ -11,8 +11,8 @@ from ai_edge_litert.interpreter import Interpreter
 import keras_vit
 from keras_vit.export import FORMATS, read_description, write_tflite
 from keras_vit.export.audit import audit
-from keras_vit.export.private_apis import operation_details
 from keras_vit.export.tflite.graph import read_graph, run_tflite
+from keras_vit.export.tflite.private_apis import operation_details
 from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from randomize import randomize
 
 import keras_vit
 from keras_vit.export import write_tflite
-from keras_vit.export.parity import logit_cosine
+from keras_vit.export.exported.parity import logit_cosine
 from keras_vit.export.tflite.calibration import attention_ranges
 from keras_vit.export.tflite.equalize import (
     balance_attention,

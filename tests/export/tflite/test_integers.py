@@ -10,7 +10,7 @@ from ai_edge_litert.interpreter import Interpreter
 from ai_edge_litert.schema_py_generated import BuiltinOperator, ModelT, TensorType
 
 from keras_vit.export import FORMATS, write_tflite
-from keras_vit.export.parity import logit_cosine
+from keras_vit.export.exported.parity import logit_cosine
 from keras_vit.export.tflite.arithmetic import watch_norms
 from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
 from keras_vit.export.tflite.equalize import fold_pixels, folded_copy, rotate_tokens

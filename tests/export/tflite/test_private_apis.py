@@ -6,7 +6,7 @@ import operator
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
-from keras_vit.export import private_apis
+from keras_vit.export.tflite import private_apis
 
 
 def test_private_names_exist():

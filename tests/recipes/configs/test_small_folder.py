@@ -4,7 +4,7 @@ import pytest
 
 from keras_vit import Preprocessing
 from keras_vit.recipes.configs import RECIPES
-from keras_vit.recipes.small_folder import (
+from keras_vit.recipes.configs.small_folder import (
     Machine,
     batch_size,
     fit_to_folder,

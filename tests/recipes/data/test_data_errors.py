@@ -21,7 +21,7 @@ from keras_vit.recipes.data import (
 from keras_vit.recipes.data.corrupt_images import count_skipped, mark_named, skipped_summary
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.recipe import Architecture, Data, Distillation, Optimizer, Supervised
-from keras_vit.recipes.supervised import compile_for_evaluation
+from keras_vit.recipes.runs.supervised import compile_for_evaluation
 from keras_vit.weights import save
 
 DATA = Data(image_size=16, batch_size=4, crop="none", validation_split=None)

@@ -8,13 +8,13 @@ import tensorflow as tf
 from PIL import Image
 from scenes import encoded
 
-from keras_vit.decoding import decode
+from keras_vit.images.decoding import decode
 from keras_vit.recipes.data.transforms import decode_window
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
 def test_windows_decode_as_in_pillow(color_blocks, kind):
-    """Of files of one mode each; all others: tests/test_decoders.py."""
+    """Of files of one mode each; all others: tests/images/test_decoders.py."""
     file = encoded(color_blocks, kind, **{"JPEG": {"quality": 95}, "WEBP": {"lossless": True}}.get(kind, {}))
     expected = np.asarray(Image.open(io.BytesIO(file)).convert("RGB"), "int32")
     image = decode(tf.constant(file))

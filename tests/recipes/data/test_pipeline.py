@@ -16,7 +16,7 @@ from keras_vit.recipes.data import (
     training_pixels,
 )
 from keras_vit.recipes.recipe import Augment, Data
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
 
 pytestmark = pytest.mark.slow
 

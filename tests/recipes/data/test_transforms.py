@@ -11,7 +11,7 @@ from PIL import Image
 from scenes import encoded
 
 from keras_vit import Preprocessing
-from keras_vit.decoding import decode
+from keras_vit.images.decoding import decode
 from keras_vit.recipes.data.transforms import (
     WINDOWS,
     decode_window,

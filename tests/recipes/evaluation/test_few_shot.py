@@ -11,7 +11,7 @@ from keras_vit import Preprocessing
 from keras_vit.recipes.data import decoded_images, open_dataset, read_labels
 from keras_vit.recipes.evaluation.few_shot import FewShot, choose_shots, few_shot, least_squares
 from keras_vit.recipes.recipe import Data
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
 
 
 class Pixels:

@@ -9,7 +9,7 @@ from keras_vit.recipes import run_recipe
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.configs.vtab import GROUPS, TASKS
 from keras_vit.recipes.evaluation.vtab import VtabResult, run_vtab, vtab_means
-from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.recipes.recipe.file import write_recipe
 
 # Table 9 of the paper, ViT-L/16 pre-trained on ImageNet-21k; groups of arXiv 1910.04867.
 NATURAL = {"caltech": 90.8, "cifar": 84.1, "dtd": 74.1, "flowers": 99.3, "pets": 92.7, "sun": 61.0, "svhn": 80.9}

@@ -15,7 +15,7 @@ from keras_vit.recipes.preflight import preflight
 from keras_vit.recipes.preflight.compile_steps import CompilerKilled
 from keras_vit.recipes.preflight.step_programs import ModelPrograms
 from keras_vit.recipes.recipe import Distillation, Optimizer
-from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.recipes.recipe.file import write_recipe
 
 # Of an image: keys and values of 17 tokens; query, projection and MLP of the class token, in the only block.
 FORWARD = 2 * (17 * 2 * 128 * 128 + 2 * 128 * 128 + 2 * 128 * 256) + 2 * 16 * 192 * 128

@@ -9,7 +9,7 @@ import tensorflow as tf
 from goldens import golden_file, golden_io, golden_weights, write_arrays
 
 import keras_vit
-from keras_vit.recipes.masked_autoencoder import (
+from keras_vit.recipes.pretraining.masked_autoencoder import (
     MaskedAutoencoderModel,
     draw_masking,
     masked_autoencoder_batches,
@@ -17,7 +17,7 @@ from keras_vit.recipes.masked_autoencoder import (
     pixel_targets,
     reconstruct,
 )
-from keras_vit.recipes.patches import MASK
+from keras_vit.recipes.pretraining.patches import MASK
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, Run
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype("float32")

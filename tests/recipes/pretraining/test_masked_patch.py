@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_patch import (
+from keras_vit.recipes.pretraining.masked_patch import (
     MaskedPatchModel,
     color_of,
     draw_corruption,
@@ -15,7 +15,7 @@ from keras_vit.recipes.masked_patch import (
     quantize,
     reconstruct,
 )
-from keras_vit.recipes.patches import MASK
+from keras_vit.recipes.pretraining.patches import MASK
 from keras_vit.recipes.recipe import MaskedPatch, Run
 
 

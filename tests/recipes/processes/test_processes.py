@@ -13,9 +13,9 @@ from checkpointed_training import at, everything, steps
 from processes import script
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.checkpoints.checkpoints import TERMINATED
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.recipe import Architecture, Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.runs.checkpoints import TERMINATED
 
 pytestmark = pytest.mark.extended
 NEVER = 10_000

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from keras_vit.recipes import rendezvous
-from keras_vit.recipes.agreement import check_equal
-from keras_vit.recipes.rendezvous import listen, split_address, wait_for_workers
+from keras_vit.recipes.processes import rendezvous
+from keras_vit.recipes.processes.rendezvous import listen, split_address, wait_for_workers
+from keras_vit.recipes.runs.agreement import check_equal
 
 
 def free_addresses(count):

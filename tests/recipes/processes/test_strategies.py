@@ -4,17 +4,17 @@ import socket
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes import distributed
-from keras_vit.recipes.distributed import choose_strategy
-from keras_vit.recipes.jax_devices import PROCESSES, choose_devices
-from keras_vit.recipes.workers import Workers, check_workers
+from keras_vit.recipes.processes import strategies
+from keras_vit.recipes.processes.jax_devices import PROCESSES, choose_devices
+from keras_vit.recipes.processes.strategies import choose_strategy
+from keras_vit.recipes.processes.workers import Workers, check_workers
 
 
 @pytest.fixture(autouse=True)
 def _plain_machine(monkeypatch):
     for name in ("TPU_NAME", "TF_CONFIG"):
         monkeypatch.delenv(name, raising=False)
-    distributed._tpu_strategy.cache_clear()
+    strategies._tpu_strategy.cache_clear()
 
 
 def workers(count, index):

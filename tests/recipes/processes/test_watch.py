@@ -4,7 +4,7 @@ import threading
 import time
 from types import SimpleNamespace
 
-from keras_vit.recipes import watch
+from keras_vit.recipes.processes import watch
 
 
 class Shared:

@@ -16,8 +16,8 @@ from keras_vit.recipes.recipe import (
     Run,
     Supervised,
 )
-from keras_vit.recipes.recipe_checks import check_plan
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.checks import check_plan
+from keras_vit.recipes.recipe.errors import RecipeError
 
 
 def test_published_recipes_are_valid():

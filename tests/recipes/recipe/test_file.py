@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.learning_rate_sweep import Sweep
 from keras_vit.recipes.recipe import (
     Architecture,
     Augment,
@@ -25,10 +24,11 @@ from keras_vit.recipes.recipe import (
     Run,
     Supervised,
 )
-from keras_vit.recipes.recipe_errors import RecipeError, SeveralErrors, check_all
-from keras_vit.recipes.recipe_file import read_recipe, write_recipe
-from keras_vit.recipes.recipe_values import RANGES, check_sections, deferred_checks
+from keras_vit.recipes.recipe.errors import RecipeError, SeveralErrors, check_all
+from keras_vit.recipes.recipe.file import read_recipe, write_recipe
+from keras_vit.recipes.recipe.values import RANGES, check_sections, deferred_checks
 from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.runs.learning_rate_sweep import Sweep
 
 # Numbers for which any finite value has a meaning, or that are checked together with others.
 ANY = {"data.mean", "optimizer.staircase", "head_bias", "total_steps"}

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from checkpointed_training import build, everything, fit
 
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
+from keras_vit.recipes.runs.checkpoints import Checkpoints
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from checkpointed_training import assert_variables, at, batches, build, fit, steps
 from full_disk import full_disk
 
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
+from keras_vit.recipes.runs.checkpoints import Checkpoints
 
 
 def cut(content):

@@ -17,10 +17,10 @@ from keras_vit.recipes import fit, run
 from keras_vit.recipes.data import open_dataset, read_labels, training_batches
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Distillation, Optimizer
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.runs import run_data
-from keras_vit.recipes.supervised import compile_classifier
-from keras_vit.recipes.training.logs import LOG, read_log
+from keras_vit.recipes.runs.logs import LOG, read_log
+from keras_vit.recipes.runs.supervised import compile_classifier
 from keras_vit.recipes.training.model import build_model
 
 STILL = Optimizer("sgd", learning_rate=0.0, warmup_steps=1)

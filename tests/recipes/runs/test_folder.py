@@ -8,14 +8,14 @@ import pytest
 import tensorflow as tf
 from checkpointed_training import build, fit
 
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.checkpoints.run_folder import begin_run, check_unchanged, prepare_run_folder, read_identity
 from keras_vit.recipes.data.image_dataset import ImageDataset
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Run, Supervised
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
+from keras_vit.recipes.runs.checkpoints import Checkpoints
+from keras_vit.recipes.runs.folder import begin_run, check_unchanged, prepare_run_folder, read_identity
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.optimizers import Adam
-from keras_vit.recipes.workers import Workers
 
 WORKERS = Workers(tf.distribute.get_strategy())
 DATA = ImageDataset("animals", ("ant", "bee", "cat"), {"train": 90, "test": 30}, lambda split: None)

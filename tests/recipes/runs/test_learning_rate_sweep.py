@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from keras_vit.recipes import run_recipe, workers
-from keras_vit.recipes.learning_rate_sweep import Sweep, markdown_table, sweep, tuning_and_held_out
+from keras_vit.recipes import run_recipe
+from keras_vit.recipes.processes import workers
 from keras_vit.recipes.recipe import Run
-from keras_vit.recipes.recipe_file import write_recipe
+from keras_vit.recipes.recipe.file import write_recipe
+from keras_vit.recipes.runs.learning_rate_sweep import Sweep, markdown_table, sweep, tuning_and_held_out
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 
 from keras_vit.recipes.fit import pretrain
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Data, MaskedPatch, Run
 from keras_vit.recipes.run_recipe import run
 from keras_vit.recipes.runs.lock import run_lock
-from keras_vit.recipes.workers import Workers
 
 WORKERS = Workers(tf.distribute.get_strategy())
 # Locks as the code does, with the standard library alone: starting TensorFlow would take seconds.

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
+from keras_vit.recipes.pretraining.masked_patch import MaskedPatchModel, masked_patch_batches, masked_patch_loss
 from keras_vit.recipes.recipe import Data, MaskedPatch, Optimizer, Run, Supervised
+from keras_vit.recipes.runs.logs import CsvLog, Progress, ProgressBar
+from keras_vit.recipes.runs.loop import training_callbacks
 from keras_vit.recipes.runs.open_run import OpenRun
 from keras_vit.recipes.runs.run_data import RunData
-from keras_vit.recipes.training.logs import CsvLog, Progress, ProgressBar
-from keras_vit.recipes.training.loop import training_callbacks
 from keras_vit.recipes.training.optimizers import build_optimizer
 
 BATCH = 4

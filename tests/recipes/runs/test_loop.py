@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.distributed import choose_strategy, shard_batches
-from keras_vit.recipes.training.loop import offset_replica_seeds, set_steps_per_execution, use_static_step_loop
+from keras_vit.recipes.processes.strategies import choose_strategy, shard_batches
+from keras_vit.recipes.runs.checkpoints import Checkpoints
+from keras_vit.recipes.runs.loop import offset_replica_seeds, set_steps_per_execution, use_static_step_loop
 from keras_vit.recipes.training.optimizers import SGD
 
 PADS = "XlaSetDynamicDimensionSize"

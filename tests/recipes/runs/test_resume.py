@@ -9,10 +9,10 @@ import pytest
 from checkpointed_training import assert_variables, at, everything
 
 from keras_vit.recipes import fit
-from keras_vit.recipes.checkpoints.checkpoints import TERMINATED
 from keras_vit.recipes.recipe import Architecture, Optimizer
-from keras_vit.recipes.recipe_file import read_recipe
-from keras_vit.recipes.self_supervised import load_self_supervised
+from keras_vit.recipes.recipe.file import read_recipe
+from keras_vit.recipes.runs.checkpoints import TERMINATED
+from keras_vit.recipes.runs.self_supervised import load_self_supervised
 from keras_vit.recipes.training.model import build_model
 
 AFTER = "on_train_batch_end"

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 import keras_vit
 from keras_vit.recipes import run_recipe
-from keras_vit.recipes import supervised as supervised_training
 from keras_vit.recipes.data import ImageDataset
-from keras_vit.recipes.supervised import compile_for_evaluation
+from keras_vit.recipes.runs import supervised as supervised_training
+from keras_vit.recipes.runs.supervised import compile_for_evaluation
 
 FILES = {"recipe.json", "run.json", "log.csv", "model.keras", "model_card.md", "metrics.json"}
 

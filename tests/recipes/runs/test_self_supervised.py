@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel, draw_masking
-from keras_vit.recipes.masked_patch import MaskedPatchModel, draw_corruption, masked_patch_loss
+from keras_vit.recipes.pretraining.masked_autoencoder import MaskedAutoencoderModel, draw_masking
+from keras_vit.recipes.pretraining.masked_patch import MaskedPatchModel, draw_corruption, masked_patch_loss
 from keras_vit.recipes.recipe import MaskedAutoencoder, MaskedPatch, Run
-from keras_vit.recipes.self_supervised import self_supervised_batches
+from keras_vit.recipes.runs.self_supervised import self_supervised_batches
 
 PIXELS = np.random.default_rng(2).uniform(0, 255, (6, 16, 16, 3)).astype("float32")
 PATCH = SimpleNamespace(

@@ -10,10 +10,10 @@ import keras
 import pytest
 from checkpointed_training import assert_variables, at, batches, build, fit, steps
 
-from keras_vit.recipes.checkpoints import stop_signals
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
-from keras_vit.recipes.checkpoints.stop_signals import StopSignals
-from keras_vit.recipes.watch import TERMINATED
+from keras_vit.recipes.processes.watch import TERMINATED
+from keras_vit.recipes.runs import stop_signals
+from keras_vit.recipes.runs.checkpoints import Checkpoints
+from keras_vit.recipes.runs.stop_signals import StopSignals
 
 
 def terminate():

@@ -7,15 +7,15 @@ import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
 from keras_vit.recipes.data import open_dataset
-from keras_vit.recipes.distributed import choose_strategy
+from keras_vit.recipes.processes.strategies import choose_strategy
+from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Augment, Data, MaskedPatch, Optimizer, Run, Supervised
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
+from keras_vit.recipes.runs import summary
 from keras_vit.recipes.runs.device_checks import check_devices
 from keras_vit.recipes.runs.open_run import OpenRun
 from keras_vit.recipes.runs.run_data import RunData
-from keras_vit.recipes.training import summary
-from keras_vit.recipes.training.summary import describe_run
-from keras_vit.recipes.workers import Workers
+from keras_vit.recipes.runs.summary import describe_run
 
 COPIES = Augment(mixup_alpha=0.8, repeats=9)  # with 32 images on two replicas, too few different ones to mix
 

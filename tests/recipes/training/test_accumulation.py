@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel, draw_masking
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.pretraining.masked_autoencoder import MaskedAutoencoderModel, draw_masking
+from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.training.accumulation import accumulate_gradients, check_batch_size
 from keras_vit.recipes.training.optimizers import SGD
 

@@ -11,10 +11,16 @@ from simulated_tpu import simulated_tpu
 import keras_vit
 from keras_vit import BiT
 from keras_vit.export import write_saved_model
-from keras_vit.recipes.distillation import DistillationModel, Teacher, TeacherLoss, build_distillation, load_teacher
-from keras_vit.recipes.distributed import choose_strategy
+from keras_vit.recipes.processes.strategies import choose_strategy
 from keras_vit.recipes.recipe import Data, Distillation
 from keras_vit.recipes.training.accumulation import accumulate_gradients
+from keras_vit.recipes.training.distillation import (
+    DistillationModel,
+    Teacher,
+    TeacherLoss,
+    build_distillation,
+    load_teacher,
+)
 from keras_vit.recipes.training.losses import Softmax
 from keras_vit.weights import save
 

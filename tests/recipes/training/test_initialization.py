@@ -7,8 +7,8 @@ import pytest
 
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Architecture, Data, MaskedAutoencoder, Run, Supervised
-from keras_vit.recipes.self_supervised import compile_self_supervised
-from keras_vit.recipes.supervised import compile_classifier
+from keras_vit.recipes.runs.self_supervised import compile_self_supervised
+from keras_vit.recipes.runs.supervised import compile_classifier
 
 SIZES = {"depth": 1, "width": 96, "mlp_dim": 384, "num_heads": 3}
 NORMAL, PATCH_LIMIT = 0.02, 1 / math.sqrt(16 * 16 * 3)

@@ -8,9 +8,9 @@ from goldens import golden_file, golden_io
 
 import keras_vit
 from keras_vit import BiT
-from keras_vit.pixel_range import PixelRangeWarning
+from keras_vit.images.pixel_range import PixelRangeWarning
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
-from keras_vit.recipes.supervised import compile_classifier
+from keras_vit.recipes.runs.supervised import compile_classifier
 from keras_vit.recipes.training.model import adapt_model, build_model, load_model, train_last_blocks
 
 TOY = Architecture("Ti/4", depth=1, width=12, mlp_dim=24, num_heads=3)

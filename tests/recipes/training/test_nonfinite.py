@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.checkpoints.checkpoints import Checkpoints
+from keras_vit.recipes.runs.checkpoints import Checkpoints
 from keras_vit.recipes.training.callbacks import (
     NonfiniteSteps,
     check_finite_metrics,

@@ -9,7 +9,7 @@ from goldens import DATA
 
 import keras_vit
 from keras_vit.recipes.recipe import Optimizer
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.training.optimizers import SGD, AdamW, Lamb, Muon, WarmupDecay, build_optimizer
 
 

@@ -13,7 +13,7 @@ from checkpointed_training import assert_variables, at, everything
 from keras_vit.recipes import evaluate, pretrain, train
 from keras_vit.recipes.data import open_dataset, training_batches, training_pixels
 from keras_vit.recipes.recipe import Augment, Optimizer
-from keras_vit.recipes.recipe_errors import RecipeError
+from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.training.model import adapt_model, build_model
 from keras_vit.recipes.training.optimizers import WarmupDecay
 from keras_vit.recipes.training.replacements import fitting_loss

@@ -12,10 +12,11 @@ from ten_steps import CLASSES, DEPTH, HEADS, IMAGES, LABELS, MIXED, PATCH, SIDE,
 
 import keras_vit
 from keras_vit.named_weights import named_weights
-from keras_vit.recipes import RECIPES, self_supervised
-from keras_vit.recipes.masked_autoencoder import masking_of, pixel_targets
+from keras_vit.recipes import RECIPES
+from keras_vit.recipes.pretraining.masked_autoencoder import masking_of, pixel_targets
 from keras_vit.recipes.recipe import Architecture, Run
-from keras_vit.recipes.supervised import compile_classifier
+from keras_vit.recipes.runs import self_supervised
+from keras_vit.recipes.runs.supervised import compile_classifier
 
 pytestmark = pytest.mark.slow
 IN_STEPS = {"warmup_steps": WARMUP}

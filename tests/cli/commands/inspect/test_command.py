@@ -12,7 +12,9 @@ def test_output_may_be_a_folder(trained_toy, folder, tmp_path, run_cli):
 
 
 def test_unreadable_images_are_named(run, trained_toy, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_vit_cli.inspect.report.make_report", lambda *_: pytest.fail("the model was inspected"))
+    monkeypatch.setattr(
+        "keras_vit_cli.commands.inspect.report.make_report", lambda *_: pytest.fail("the model was inspected")
+    )
     for image in [path for path in folder.rglob("*") if path.suffix in (".jpg", ".png")]:
         image.write_text("no image")
     status, _, _, errors = run(trained_toy(depth=1))

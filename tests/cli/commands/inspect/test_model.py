@@ -4,9 +4,9 @@ import pytest
 
 import keras_vit
 from keras_vit.recipes.configs.digits import FINE_TUNE
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
-from keras_vit.recipes.recipe_file import write_recipe
-from keras_vit_cli.inspect.model import open_model
+from keras_vit.recipes.pretraining.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.recipe.file import write_recipe
+from keras_vit_cli.commands.inspect.model import open_model
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from keras_vit.inspect import attention_distance, attention_rollout, figures
-from keras_vit.recipes.masked_autoencoder import MaskedAutoencoderModel
-from keras_vit.recipes.masked_patch import MaskedPatchModel
+from keras_vit.recipes.pretraining.masked_autoencoder import MaskedAutoencoderModel
+from keras_vit.recipes.pretraining.masked_patch import MaskedPatchModel
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,1 @@
+"""The commands `keras-vit export` and `keras-vit benchmark`."""

@@ -1,0 +1,1 @@
+"""Exported files, opened as their users open them, and compared with Keras."""

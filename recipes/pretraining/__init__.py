@@ -1,0 +1,1 @@
+"""Training without labels: masked patches and masked autoencoders."""

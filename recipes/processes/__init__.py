@@ -1,0 +1,1 @@
+"""Devices, and the processes of one run: their strategy, start and end."""
