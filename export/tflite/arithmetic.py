@@ -179,18 +179,19 @@ def piecewise(x, weights, function, low: float, high: float):
     """function(sum(weights x)), linear between 17 points: (B, h, w, n) -> (B, h, w, 1).
 
     Each of 16 ramps climbs from 0 to 6 between two points, with all 256 levels of an 8-bit tensor. The points are a
-    geometric series, because the functions are powers; beyond its ends the result is constant.
+    geometric series, because the functions are powers and logarithms; beyond its ends the result is constant.
 
     Args:
         x: (B, h, w, n).
         weights: (n,) constants.
-        function: Function of an array, convex, falling and positive.
+        function: Function of an array, convex and falling.
         low, high: Ends of the range of the sum, positive.
     """
     points = np.geomspace(low, high, _PIECES + 1)
     values, between = function(points), function((points[1:] + points[:-1]) / 2)
     # Chords lie above the function: half of the largest error on each side.
-    values = values * (1 - np.max((values[1:] + values[:-1]) / 2 / between - 1) / 2)
+    gaps = np.pad((values[1:] + values[:-1]) / 2 - between, 1, "edge")
+    values = values - (gaps[1:] + gaps[:-1]) / 4
     slopes = 6 / np.diff(points)
     ramps = _convolution(x, np.asarray(weights)[:, None] * slopes, -points[:-1] * slopes)
     ramps = tf.nn.relu6(ramps, name=RAMPS)
@@ -208,9 +209,19 @@ def softmax_times(logits, value):
 
     An 8-bit softmax has steps of 1/256, more than most of the weights of 197 tokens. Here exponentials, of which the
     largest is 1, are divided by the square root of their sum before the product with the values, and again after it.
+    The first division is a subtraction from the exponents: a quotient would be rounded a second time, and all small
+    ones of a row alike.
     """
     length = logits.shape[-1]
-    # ELU is e^x - 1 below 0; `calibration.fixed_ranges` sets the ranges.
-    exponentials = tf.nn.elu(logits - tf.reduce_max(logits, axis=-1, keepdims=True), name=EXPONENTIALS) + 1
-    root = piecewise(exponentials, np.ones(length), lambda x: x**-0.5, 1, max(length, 2))  # (B, K, n, 1)
-    return tf.matmul(exponentials * root, value) * root
+    exponents = logits - tf.reduce_max(logits, axis=-1, keepdims=True)
+
+    def exponentials(x):
+        # ELU is e^x - 1 below 0; `calibration.fixed_ranges` sets the ranges.
+        return tf.nn.elu(x, name=EXPONENTIALS) + 1
+
+    def of_sums(function):
+        return piecewise(exponentials(exponents), np.ones(length), function, 1, max(length, 2))  # (B, K, n, 1)
+
+    root = of_sums(lambda x: x**-0.5)
+    weights = exponentials(exponents + of_sums(lambda x: -np.log(x) / 2))
+    return tf.matmul(weights, value) * root

@@ -1,8 +1,8 @@
 """Calibration: ranges of activations, measured on images or known beforehand. n images, H W pixels, D width.
 
 Integers cover the range from the smallest to the largest value, except where the operation that reads them says more
-(`fixed_ranges`), and a few (`_NARROW`). Narrower ranges of tokens and of GELU were worse on trained networks: their
-outliers matter.
+(`fixed_ranges`), and some (`_narrowed`). Narrower ranges of tokens were worse on trained networks: their outliers
+matter.
 """
 
 import re
@@ -99,8 +99,9 @@ def activation_ranges(float32: bytes, images, narrow: bool = False) -> dict[str,
     Args:
         float32: The content of a .tflite file with one signature and one input.
         images: (n, H, W, 3) float32 in [0, 255].
-        narrow: Whether embeddings, normalized tokens and weighed values get a range halfway between that of the median
-            image and that of all. A few images have twice the range, and the rounding of the others matters more.
+        narrow: Whether embeddings, normalized tokens, weighed values, GELU and the outputs of branches get a range
+            halfway between that of the median image and that of all. A few images have twice the range, and the
+            rounding of the others matters more.
     """
     model = unpack_model(float32)
     (graph,) = model.subgraphs
@@ -112,16 +113,32 @@ def activation_ranges(float32: bytes, images, narrow: bool = False) -> dict[str,
         of_images = values.reshape(batch_size if values.size % batch_size == 0 else 1, -1)
         extremes[index] += zip(of_images.min(axis=1), of_images.max(axis=1))
     extremes[int(graph.inputs[0])] = [(0, 255)]  # phones feed uint8 pixels as they are
+    narrowed = _narrowed(model) if narrow else set()
     ranges = {}
     for index, ends in extremes.items():
         name, ones = graph.tensors[index].name.decode(), [1] * len(graph.tensors[index].shape)
         lows, highs = np.transpose(ends)
         low, high = lows.min(), highs.max()
         high = high if low or high else 1.0  # off in all images: with steps of about 0, biases would overflow
-        if narrow and _NARROW.search(name.partition(";")[0]):
+        if index in narrowed:
             low, high = (low + np.median(lows)) / 2, (high + np.median(highs)) / 2
         ranges[name] = {"min": np.full(ones, low, "float32"), "max": np.full(ones, high, "float32")}
     return ranges
+
+
+def _narrowed(model: ModelT) -> set[int]:
+    """Activations whose largest values matter less than the rounding of the others."""
+    (graph,) = model.subgraphs
+    indices = set()
+    for operator in graph.operators:
+        name = _name(graph, output := int(operator.outputs[0]))
+        if operator_code(model, operator) == _Code.GELU:
+            indices |= {int(operator.inputs[0]), output}
+        elif ROUNDING_ERROR in name:
+            indices.add(int(operator.inputs[1]))  # the branch, see `add_with_error`
+        elif _NARROW.search(name):
+            indices.add(output)
+    return indices
 
 
 def activation_values(model: ModelT, indices: list[int], images) -> Iterator[tuple[int, np.ndarray]]:
@@ -186,9 +203,9 @@ def _patches(values, height, width):
 def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
     """The ranges, with those that follow from the operations.
 
-    Exponentials are e^x for x in [-6.5, 0]. Logits that are 6.5 below the smallest maximum of a row count for nothing,
-    nor do inputs that GELU alone reads below -3.5. Ramps are in [0, 6]: those of a variance that is the same in all
-    images and below the first point would have the range [0, 0], with which XNNPACK does not load the file.
+    Exponentials are e^x of the 6.5 below the largest x. Logits that are 6.5 below the smallest maximum of a row count
+    for nothing, nor do inputs that GELU alone reads below -3.5. Ramps are in [0, 6]: those of a variance that is the
+    same in all images and below the first point would have the range [0, 0], with which XNNPACK does not load the file.
     """
     (graph,) = model.subgraphs
     ends = _ranges_of_sums(model, ranges)
@@ -204,18 +221,20 @@ def fixed_ranges(model: ModelT, ranges: dict[str, dict]) -> dict[str, dict]:
         code, output = operator_code(model, operator), int(operator.outputs[0])
         name = _name(graph, output)
         if EXPONENTIALS in name:
-            ends |= {int(operator.inputs[0]): (_LOWEST, 0), output: (-1, 0)}
+            exponents = int(operator.inputs[0])
+            ends |= {exponents: (measured(exponents)[1] + _LOWEST, 0), output: (-1, 0)}
             differences.add(output)
-            logits, largest = map(int, producers[int(operator.inputs[0])].inputs)
-            low, high = measured(logits)
-            ends[logits] = ends[largest] = max(low, measured(largest)[0] + _LOWEST), high
+            if operator_code(model, producers[exponents]) == _Code.SUB:
+                logits, largest = map(int, producers[exponents].inputs)
+                low, high = measured(logits)
+                ends[logits] = ends[largest] = max(low, measured(largest)[0] + _LOWEST), high
         elif code == _Code.GELU and readers[int(operator.inputs[0])] == 1:
             low, high = measured(index := int(operator.inputs[0]))
             ends[index] = max(low, _GELU_LOWEST), max(high, 0)
         elif SQUARES in name:  # products of two channels are not read
             ends[output] = 0, measured(output)[1]
         elif code == _Code.ADD and not differences.isdisjoint(map(int, operator.inputs)):
-            ends[output] = 0, 1
+            ends[output] = 0, measured(output)[1]
         elif RAMPS in name:
             ends[output] = 0, 6
     changed = dict(ranges)

@@ -38,11 +38,11 @@ def test_ranges_cover_all_images(float32, images):
         assert ends["max"].item() == max(one[name]["max"].item() for one in single)
     assert any(ranges[name]["max"].item() > single[0][name]["max"].item() for name in ranges)
     for name, ends in activation_ranges(float32, images[:3], narrow=True).items():
-        low = ranges[name]["min"].item()
-        if "embedding" in name:  # halfway to the median image
-            low = (low + np.median([one[name]["min"].item() for one in single])) / 2
-        if not name.partition(";")[0].endswith(("/mul", "norm_attention/add", "norm_mlp/add", "/MatMul")):
-            assert ends["min"].item() == pytest.approx(low)
+        low, halfway = (np.quantile([one[name]["min"].item() for one in single], q) for q in (0, 0.5))
+        halfway = (low + halfway) / 2
+        if "embedding" in name:
+            assert ends["min"].item() == pytest.approx(halfway)
+        assert ends["min"].item() in (pytest.approx(low), pytest.approx(halfway))
     assert sum("embedding" in name for name in ranges) >= 2
     pixels = next(value for name, value in ranges.items() if "images" in name)
     assert (pixels["min"].item(), pixels["max"].item()) == (0, 255)
@@ -206,11 +206,11 @@ def test_scales_of_exponentials(artifacts):
         if one.name in ("ELU", "REDUCE_MAX"):
             ends = (model.subgraphs[0].tensors[x.index].quantization for x in (one.inputs[0], one.outputs[0]))
             scales.setdefault(one.name, []).append([(x.scale[0], x.zeroPoint[0]) for x in ends])
-    assert len(scales["ELU"]) == len(scales["REDUCE_MAX"]) == 2
+    assert (len(scales["ELU"]), len(scales["REDUCE_MAX"])) == (4, 2)
     for before, after in scales["REDUCE_MAX"]:
         assert before == after
-    for (scale, zero), after in scales["ELU"]:
-        assert (-128 - zero) * scale == pytest.approx(-6.5, rel=0.01) and zero == 127
+    for (scale, zero), after in scales["ELU"]:  # the second of each block is of exponents below 0
+        assert -8 < (-128 - zero) * scale < -6.45 and zero == 127
         assert after == (pytest.approx(1 / 255), 127)
 
 
