@@ -34,6 +34,11 @@ def test_finished_run_is_not_trained_again(masked, folder):
     again = run_recipe.run(recipe)  # no steps remain
     assert [again[name] for name in ("loss", "top1")] == pytest.approx([metrics[name] for name in ("loss", "top1")])
     assert json.loads((folder / "metrics.json").read_text()) == again == run_recipe.run_unless_finished(recipe)
+    file = folder / "metrics.json"
+    for content in ("{", "[]", "null", '{"top1": 0.5}', '{"loss": "low"}', '{"loss": null}', "\xff"):
+        file.write_text(content, "latin-1")
+        with pytest.raises(ValueError, match="metrics.json is damaged"):
+            run_recipe.run_unless_finished(recipe)
     log = (folder / "log.csv").read_text()
     (folder / "log.csv").unlink()
     with pytest.raises(ValueError, match=r"metrics were in log\.csv"):
