@@ -180,9 +180,12 @@ class RunIdentity:
 
 
 def begin_run(folder: str, data: RunData, workers: Workers, replaced: dict[str, object] | None = None) -> RunIdentity:
-    """Identifies the run in a folder, which must be locked, and writes its run.json.
+    """Compares a run with that of its folder, which must be locked, if there is one, and writes run.json.
 
     If run.json is missing or damaged, for example by a power failure, the newest checkpoint has the id.
+
+    Raises:
+        ValueError: The run in the folder began with other data, or with another optimizer, loss or augmentation.
     """
     current = RunIdentity(uuid.uuid4().hex, data.class_names, data.images, uuid.uuid4().hex, data.files, replaced or {})
     failure = None
