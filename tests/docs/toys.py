@@ -63,7 +63,7 @@ def _images(folder):
             place.mkdir(parents=True)
             for i in range(8):
                 Image.fromarray(random.integers(0, 256, (40, 50, 3), "uint8")).save(place / f"{i}.jpg")
-    (photographs := folder / "cli" / "demo" / "images").mkdir(parents=True)  # as in a clone
+    (photographs := folder / "cli" / "commands" / "demo" / "images").mkdir(parents=True)  # as in a clone
     for place in (folder, photographs):
         Image.fromarray(random.integers(0, 256, (40, 50, 3), "uint8")).save(place / "cat.jpg")
 
