@@ -163,6 +163,16 @@ def test_files_with_other_class_names_raise(tmp_path):
         open_dataset(Data(f"hf:{tmp_path}"))
 
 
+@pytest.mark.parametrize("names", ["cat", {"0": "cat"}, ["cat", 1], None])
+def test_names_of_another_kind_are_none(names, tmp_path):
+    table = pyarrow.parquet.read_table(TEST)
+    info, features = described(table)
+    features["label"]["names"] = names
+    write_described(table, info, tmp_path / "test.parquet")
+    with pytest.raises(ValueError, match="ClassLabel"):
+        open_dataset(Data(f"hf:{tmp_path}"))
+
+
 def test_other_folders_raise(tmp_path):
     for config in ("a", "b"):
         shutil.copytree(ONE / "data", tmp_path / "several" / config)
