@@ -86,7 +86,8 @@ def naming_damage(path):
     except (OSError, ImportError, MemoryError):
         raise
     except Exception as error:
-        if isinstance(error, ValueError) and str(path) in str(error):
+        memory = type(error).__name__ == "ResourceExhaustedError"  # TensorFlow's, which may not be imported
+        if memory or (isinstance(error, ValueError) and str(path) in str(error)):
             raise
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
         raise ValueError(f"{path} cannot be read: {reason}. Export or copy it again.") from error
