@@ -32,7 +32,7 @@ from keras_vit.images.resizing import resized
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.resnet.standardized_conv import GroupNorm
 
-DEMO_IMAGES = Path(keras_vit_cli.__file__).parent / "demo/images"
+DEMO_IMAGES = Path(keras_vit_cli.__file__).parent / "commands/demo/images"
 
 
 @pytest.mark.parametrize("form", [FLOAT, HALF, INTEGERS])

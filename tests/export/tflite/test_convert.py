@@ -58,7 +58,8 @@ def test_images_of_a_batch_have_the_outputs_of_single_images(artifacts, classifi
         assert tensor.shape == (3, 16, 16, 3) and described.mediapipe_problem
         single, _ = run_tflite(artifacts[name], images[:5])
         found, milliseconds = run_tflite(path, images[:5])
-        np.testing.assert_allclose(found, single, atol=1e-6 if "float" in name else 1 / 128)
+        # Sums of moments in another order round a few weights of int8 to the neighboring step.
+        np.testing.assert_allclose(found, single, atol=4 / 256 if name == "int8" else 1e-4 if "int" in name else 1e-6)
         assert len(milliseconds) == 5
     assert names == FORMATS or not audit(path, ["cpu-xnnpack", "gpu", "litert2"]).findings
 
