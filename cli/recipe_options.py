@@ -4,6 +4,7 @@ The options are parsed and checked before TensorFlow is imported, which takes se
 so that a `RecipeError` has fields and values, and each command spells them.
 """
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from keras_vit.recipes.recipe.checks import check_plan
 from keras_vit.recipes.recipe.errors import RecipeError, SeveralErrors, check_all
 from keras_vit.recipes.recipe.values import check_sections, deferred_checks
 from keras_vit.recipes.runs.learning_rate_sweep import Sweep
-from keras_vit.weights.files import METRICS
+from keras_vit.weights.files import are_of_run
 from keras_vit_cli.inputs import check_dataset, check_weights
 from keras_vit_cli.parser import parse
 
@@ -131,7 +132,7 @@ def check_new_run(run):
 
 def has_run(folder: Path) -> bool:
     """Whether a local folder contains checkpoints or results."""
-    return any(folder.glob("step-*.index")) or (folder / METRICS).exists()
+    return folder.is_dir() and are_of_run(os.listdir(folder))
 
 
 def _check_weights(weights, named):

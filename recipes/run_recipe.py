@@ -15,14 +15,14 @@ from keras_vit.recipes.data.corrupt_images import skipped_summary
 from keras_vit.recipes.processes.jax_devices import on_this_process
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.remote_files import write_file
-from keras_vit.recipes.runs.folder import METRICS, check_resumable, required_folder
+from keras_vit.recipes.runs.folder import check_resumable, required_folder
 from keras_vit.recipes.runs.logs import LOG, read_log
 from keras_vit.recipes.runs.loop import fit
 from keras_vit.recipes.runs.open_run import open_run
 from keras_vit.recipes.runs.self_supervised import Pretraining
 from keras_vit.recipes.runs.supervised import ClassifierTraining
 from keras_vit.recipes.training.callbacks import check_finite_metrics
-from keras_vit.weights.files import MODEL
+from keras_vit.weights.files import METRICS, MODEL
 
 CARD = "model_card.md"
 # Of the history of a training: a card omits the first two, and the others if they are 0.

@@ -3,8 +3,9 @@
 import json
 import math
 import os
+import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -267,6 +268,17 @@ def _check_storage(path, file):
 
 # Written in the folder of a training: at its start, and at its end.
 RECIPE, RUN, MODEL, METRICS = "recipe.json", "run.json", "model.keras", "metrics.json"
+
+
+def checkpoint_steps(names: Iterable[str]) -> list[int]:
+    """Steps of the checkpoints among the names in a run's folder, newest first."""
+    matches = [re.fullmatch(r"step-(\d+)\.index", name) for name in names]
+    return sorted((int(match[1]) for match in matches if match), reverse=True)
+
+
+def are_of_run(names: Collection[str]) -> bool:
+    """Whether the names in a folder include checkpoints or results."""
+    return METRICS in names or bool(checkpoint_steps(names))
 
 
 def is_unfinished(run) -> bool:

@@ -13,7 +13,8 @@ from keras_vit.recipes.configs.vtab import GROUPS, RECIPES, TASKS
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.remote_files import write_file
-from keras_vit.recipes.runs.folder import METRICS, check_resumable, find_checkpoints
+from keras_vit.recipes.runs.folder import check_resumable, find_checkpoints
+from keras_vit.weights.files import METRICS
 
 
 @dataclass(frozen=True)

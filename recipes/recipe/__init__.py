@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from keras_vit.images.pixel_range import IMAGENET
+from keras_vit.recipes.recipe.architecture import Architecture
 from keras_vit.recipes.recipe.errors import RecipeError
-from keras_vit.recipes.recipe.sections import Architecture, Augment, Data, Optimizer, Run
+from keras_vit.recipes.recipe.sections import Augment, Data, Optimizer, Run
 from keras_vit.recipes.recipe.values import Checked
 from keras_vit.variants import parse_variant
 

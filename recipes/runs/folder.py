@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import uuid
 from dataclasses import asdict, dataclass, field, replace
 
@@ -16,7 +15,7 @@ from keras_vit.recipes.recipe.file import read_run, write_recipe
 from keras_vit.recipes.recipe.values import flat_fields
 from keras_vit.recipes.remote_files import error_summary, write_file
 from keras_vit.recipes.runs.run_data import RunData
-from keras_vit.weights.files import METRICS, MODEL, RECIPE, RUN
+from keras_vit.weights.files import MODEL, RECIPE, RUN, are_of_run, checkpoint_steps
 
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
 # and all others of `run`.
@@ -30,7 +29,7 @@ def prepare_run_folder(recipe: Recipe, chief: bool = True):
     folder = required_folder(recipe)
     try:
         tf.io.gfile.makedirs(folder)
-        if has_run(folder):
+        if are_of_run(list_folder(folder)):
             check_resumable(recipe)
         elif chief:
             write_recipe(recipe, os.path.join(folder, RECIPE))
@@ -75,16 +74,9 @@ def check_resumable(recipe: Recipe):
         raise RecipeError(f"{file} is of another run.", {name: fields[name] for name in differing}, use)
 
 
-def has_run(folder) -> bool:
-    """Whether a folder contains checkpoints or results."""
-    return bool(find_checkpoints(folder)) or tf.io.gfile.exists(os.path.join(folder, METRICS))
-
-
 def find_checkpoints(folder) -> list[str]:
     """Paths of the checkpoints in a folder, without ".index", newest first."""
-    matches = [re.fullmatch(r"step-(\d+)\.index", name) for name in list_folder(folder)]
-    steps = sorted((int(match[1]) for match in matches if match), reverse=True)
-    return [os.path.join(folder, f"step-{step}") for step in steps]
+    return [os.path.join(folder, f"step-{step}") for step in checkpoint_steps(list_folder(folder))]
 
 
 def list_folder(folder) -> list[str]:
@@ -191,7 +183,8 @@ def begin_run(folder: str, data: RunData, workers: Workers, replaced: dict[str, 
     failure = None
     if workers.chief:
         try:
-            if has_run(folder) and (previous := read_identity(folder) or _of_newest_checkpoint(folder)):
+            is_resumed = are_of_run(list_folder(folder))
+            if is_resumed and (previous := read_identity(folder) or _of_newest_checkpoint(folder)):
                 current.check_data(previous, folder)
                 current = replace(current, id=previous.id)
             write_file(os.path.join(folder, RUN), json.dumps(asdict(current), indent=2) + "\n")

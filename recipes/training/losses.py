@@ -2,6 +2,9 @@
 
 Labels are integers (B,), or floats (B, C): fractions that sum to 1 after mixup, zeros and ones for multi-label data.
 The loss of an integer below 0, an image without a label, is 0.
+
+A new one is a class here, a row of `build_loss`, and a value of `Supervised.loss` of recipes/recipe/__init__.py, which
+has the range of its label smoothing. `RunData._check_loss` refuses the softmax for images with several labels.
 """
 
 import keras

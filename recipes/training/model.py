@@ -23,9 +23,9 @@ from keras_vit.recipes.recipe import (
     Run,
     Supervised,
 )
+from keras_vit.recipes.recipe.architecture import BIT, check_bit_fields
 from keras_vit.recipes.recipe.checks import check_patches
 from keras_vit.recipes.recipe.errors import RecipeError
-from keras_vit.recipes.recipe.sections import BIT, check_bit_fields
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED

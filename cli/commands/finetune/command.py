@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_vit.recipes.recipe.errors import check_all
-from keras_vit.weights.files import METRICS, RECIPE
+from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
 from keras_vit_cli.commands.export.command import Export, Format
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default
 from keras_vit_cli.output_folder import check_replaceable
@@ -237,7 +237,7 @@ def previous_recipe(output: Path):
         return recipe
     if not (output / MODEL).exists():
         again = f"Delete {output / METRICS}, then the same command writes it from the last checkpoint. "
-        again = again if any(output.glob("step-*.index")) else ""
+        again = again if checkpoint_steps(os.listdir(output)) else ""
         raise ValueError(
             f"The run in {output} is finished, but its {MODEL} is missing. {again}For a new run add {another(output)}"
         )

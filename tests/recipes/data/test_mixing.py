@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_vit.recipes.data.pipeline import cutmix, mixup, mixup_or_cutmix
+from keras_vit.recipes.data.mixing import cutmix, mixup, mixup_or_cutmix
 from keras_vit.recipes.recipe import Augment
 
 NEXT = [1, 2, 3, 4, 5, 0]
