@@ -15,13 +15,7 @@ from keras import ops
 from keras_vit import Preprocessing
 from keras_vit.atomic_write import literal_folder, new_files
 from keras_vit.class_names import class_names_text
-from keras_vit.export.checks import (
-    check_classifier,
-    check_new_folder,
-    disk_reason,
-    exportable,
-    exported_class_names,
-)
+from keras_vit.export.checks import check_classifier, check_new_folder, disk_reason, exportable, exported_class_names
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
 from keras_vit.images import normalize
 from keras_vit.images.decoding import JPEG, PNG, decode, resize_and_crop

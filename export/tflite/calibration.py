@@ -4,23 +4,15 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
-from ai_edge_litert.schema_py_generated import (
-    BuiltinOperator,
-    BuiltinOptions,
-    ModelT,
-    OperatorT,
-    Padding,
-    SubGraphT,
-    TensorType,
-)
 
 from keras_vit.export.tflite.flatbuffer import operators_of_kind, pack_model, unpack_model
 from keras_vit.export.tflite.graph import batches
 
 _TOKENS = 64  # of an image, whose tokens are alike, count for the moments of weights' inputs
 _TOGETHER = 8  # batches in a product of matrices: one of few tokens takes less time than its threads to start
-_LINEAR = (BuiltinOperator.FULLY_CONNECTED, BuiltinOperator.CONV_2D)
+_LINEAR = (schema.BuiltinOperator.FULLY_CONNECTED, schema.BuiltinOperator.CONV_2D)
 
 
 class Float32File:
@@ -36,7 +28,7 @@ class Float32File:
         self.content, self.images = content, images
 
     @cached_property
-    def model(self) -> ModelT:
+    def model(self) -> schema.ModelT:
         """See `unpack_model`; nothing changes it."""
         return unpack_model(self.content)
 
@@ -45,7 +37,7 @@ class Float32File:
         """The smallest and the largest value of each float activation in each image, {index: (2, n)}."""
         (graph,) = self.model.subgraphs
         written = {int(index) for operator in graph.operators for index in operator.outputs}
-        activations = [index for index in sorted(written) if graph.tensors[index].type == TensorType.FLOAT32]
+        activations = [index for index in sorted(written) if graph.tensors[index].type == schema.TensorType.FLOAT32]
         extremes: dict[int, list] = {index: [] for index in activations}
         batch_size = graph.tensors[graph.inputs[0]].shape[0]
         for index, values in self.values(activations):
@@ -103,21 +95,21 @@ class Float32File:
                 yield index, interpreter.get_tensor(place)
 
 
-def linear_layers(model: ModelT) -> list[tuple[SubGraphT, OperatorT]]:
+def linear_layers(model: schema.ModelT) -> list[tuple[schema.SubGraphT, schema.OperatorT]]:
     """The operators whose weights `rounding.learn_rounding` rounds, each with its subgraph."""
     return [found for code in _LINEAR for found in operators_of_kind(model, code)]
 
 
-def patch_size(graph: SubGraphT, layer: OperatorT) -> tuple[int, int] | None:
+def patch_size(graph: schema.SubGraphT, layer: schema.OperatorT) -> tuple[int, int] | None:
     """Height and width of the patches that a linear layer multiplies, (1, 1) for a FULLY_CONNECTED.
 
     None for a convolution whose patches overlap, are padded or have gaps.
     """
-    if layer.builtinOptionsType == BuiltinOptions.FullyConnectedOptions:
+    if layer.builtinOptionsType == schema.BuiltinOptions.FullyConnectedOptions:
         return 1, 1
     (height, width), options = map(int, graph.tensors[layer.inputs[1]].shape[1:3]), layer.builtinOptions
     rows, columns = graph.tensors[layer.inputs[0]].shape[1:3]
-    padded = options.padding == Padding.SAME and (rows % height or columns % width)
+    padded = options.padding == schema.Padding.SAME and (rows % height or columns % width)
     apart = (options.strideH, options.strideW) == (height, width) != (1, 1)
     return (height, width) if apart and not padded and options.dilationHFactor == options.dilationWFactor == 1 else None
 

@@ -47,15 +47,12 @@ def prepared_copies(request: Request, log: Callable[[str], object] = lambda text
 
 
 def folded_copy(model):
-    """A float32 copy whose weights may be changed, with the factor 1 / sqrt(d) of attention in its queries.
-
-    After `fold_norms`.
-    """
+    """A float32 copy after `fold_norms`, whose queries have the factor 1 / sqrt(d) of attention."""
     copy = float32_copy(model)
-    for block in encoder_blocks(copy):
-        _scale_queries(block.attention)
     if is_rewritten(copy) and (initial := copy.encoder.initial_norm):
         copy.encoder.initial_norm = partial(layer_norm, initial)  # `encode` applies it
+    for block in encoder_blocks(copy):
+        _scale_queries(block.attention)
     fold_norms(copy)
     return copy
 
