@@ -58,7 +58,7 @@ def test_precision_is_the_global_one():
 def test_accuracy_is_that_of_the_card():
     from PIL import Image
 
-    model, names = keras_vit.load(CIFAR10), own_class_names(CIFAR10, 10)
+    model, names = keras_vit.load(CIFAR10), own_class_names(FOLDER / CIFAR10, 10)
     with zipfile.ZipFile(TEST_IMAGES) as content:
         files = sorted(name for name in content.namelist() if name.endswith(".jpg"))[::20]
         images = [np.asarray(Image.open(io.BytesIO(content.read(name)))) for name in files]

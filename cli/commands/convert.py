@@ -137,8 +137,9 @@ class Convert:
     def _remove_old_names(self):
         """Removes the class names of a model that --overwrite replaced by one without names."""
         from keras_vit.class_names import labels_file
+        from keras_vit.trained import local_folder
         from keras_vit.weights.saving import main_file
 
         old = labels_file(main_file(self.output))
-        if old.exists() and old.resolve() != labels_file(self.model).resolve():
+        if old.exists() and old.resolve() != labels_file(local_folder(self.model)).resolve():
             old.unlink()

@@ -14,7 +14,6 @@ import numpy as np
 
 from keras_vit.images import is_integer
 from keras_vit.messages import first_names
-from keras_vit.trained import local_folder
 
 __all__ = ["decode_predictions", "imagenet_class_names"]  # others use the rest from here, too
 
@@ -134,27 +133,30 @@ def labels_file(weights) -> Path:
     """The file of a model's own class names, which may be missing.
 
     Args:
-        weights: The folder of a run or of model.safetensors, the name of a model inside the package, or a file. Those
-            called model.* share the folder's labels.txt; another, such as deit.npz, has deit.npz.labels.txt.
+        weights: The folder of a run or of model.safetensors, or a file. Those called model.* share the folder's
+            labels.txt; another, such as deit.npz, has deit.npz.labels.txt.
     """
-    path = Path(local_folder(weights))
+    path = Path(weights)
     if path.is_dir():
         return path / LABELS
     return path.with_name(LABELS if path.name in MODELS else f"{path.name}.{LABELS}")
 
 
-def own_class_names(weights, num_classes: int) -> list[str] | None:
-    """The class names that a model was trained with, in the order of its outputs; None if they are not known."""
+def own_class_names(weights, num_classes: int, is_own_head: bool = True) -> list[str] | None:
+    """The class names that a model was trained with, in the order of its outputs; None if they are not known.
+
+    Another number of names is an error, unless the model has another head than the weights.
+    """
     file = labels_file(weights)
     if not num_classes or not file.is_file():
         return None
     names = read_class_names(file)
-    if len(names) != num_classes:
+    if is_own_head and len(names) != num_classes:
         raise ValueError(
             f"{file} has {len(names)} class names, but the model beside it has {num_classes} classes. Restore the "
             "file, or remove it."
         )
-    return names
+    return names if len(names) == num_classes else None
 
 
 def read_class_names(file) -> list[str]:

@@ -1,8 +1,12 @@
-"""Copies weights between models of keras_vit that differ in their head, image size or patch size."""
+"""Copies of models of keras_vit that differ in their head, image size, patch size or other arguments."""
 
+from dataclasses import asdict, replace
+from typing import ClassVar
+
+import keras
 from keras import ops
 
-from keras_vit.keras_internals import all_layers, has_lora, is_quantized
+from keras_vit.keras_internals import all_layers, has_lora, is_quantized, numbered_name
 from keras_vit.layers.patches import resample_patch_embedding
 from keras_vit.layers.positions import resample_grid
 from keras_vit.messages import first_names
@@ -78,3 +82,56 @@ def _resampled(leaf, value, source, target, resample):
         return value
     axis = 0 if leaf == "rows" else 1
     return resample_grid(value, (source.grid[axis], 1), (target.grid[axis], 1), resample)
+
+
+class MakesCopies(keras.Model):
+    """Copies of a model of keras_vit with another head, image size or other arguments."""
+
+    # What `with_head` replaces: layers, and fields of the configuration.
+    head_layers: tuple[str, ...] = ("head",)
+    head_fields: ClassVar[dict] = {"multi_label": False}
+
+    def with_head(self, num_classes: int, class_names=None, *, name: str | None = None):
+        """Returns a new model with the same weights and a new head of zeros, which is trainable; 0 for no head.
+
+        A `VisionTransformer` loses the hidden tanh layer of pre-training too, as in the paper (appendix B.1.1). The
+        name is by default this model's and a number, so that both fit into one model.
+        """
+        fields = {"num_classes": num_classes, "class_names": class_names, **self.head_fields}
+        config = self.get_config()
+        inner = config.get("inner_layers", {}).items()
+        fields["inner_layers"] = {path: value for path, value in inner if not in_part(path, self.head_layers)}
+        fields["frozen"] = [part for part in config.get("frozen", ()) if not in_part(part, self.head_layers)]
+        model = self._rebuilt(name, **fields, trainable=True)
+        copy_weights(self, model, skip=self.head_layers)
+        return model
+
+    def resized(self, image_size, *, name: str | None = None):
+        """Returns a new model with the same weights and another `image_size`; its name is as of `with_head`."""
+        model = self._rebuilt(name, image_size=image_size)
+        copy_weights(self, model)
+        return model
+
+    def _rebuilt(self, name, **changes):
+        return type(self).from_config({**self.get_config(), "name": name or numbered_name(self.name), **changes})
+
+    def _with_arguments(self, weights, arguments, dtype):
+        """The same weights, of this file, in a model with other arguments, such as a dropout, or another precision."""
+        config = {**self.get_config(), **arguments}
+        if dtype and self.dtype_policy != dtype:
+            config["dtype"] = dtype
+            for settings in config.get("inner_layers", {}).values():
+                settings.pop("dtype", None)
+        changed = type(self).from_config(config)
+        ours, theirs = ({name: tuple(x.shape) for name, x in named_weights(m).items()} for m in (self, changed))
+        if kernel := first_kernel(ours):  # whose channels are adapted
+            ours[kernel], theirs[kernel] = ((*shapes[kernel][:2], shapes[kernel][3]) for shapes in (ours, theirs))
+        # Shapes do not depend on the number of heads.
+        same_heads = getattr(self.config, "num_heads", None) == getattr(changed.config, "num_heads", None)
+        if ours != theirs or not same_heads:
+            raise ValueError(
+                f"{arguments} does not fit the weights in {weights}. They were saved with "
+                f"{asdict(replace(self.config, class_names=None))}."
+            )
+        copy_weights(self, changed)
+        return changed

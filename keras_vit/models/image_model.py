@@ -9,7 +9,6 @@ import warnings
 import weakref
 from dataclasses import asdict, replace
 from functools import partial
-from typing import ClassVar
 
 import keras
 from keras import ops
@@ -17,13 +16,12 @@ from keras import ops
 from keras_vit.images.pixel_range import expected_range, scaled
 from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.images.resizing import resized
-from keras_vit.keras_internals import all_layers, inside_lambda, numbered_name, of_size, release_gradients
+from keras_vit.keras_internals import all_layers, inside_lambda, of_size, release_gradients
 from keras_vit.layers.composite import Composite
 from keras_vit.models.classification import most_likely_classes
-from keras_vit.models.copying import copy_weights
+from keras_vit.models.copying import MakesCopies
 from keras_vit.models.output_checks import check_loss_and_metrics
 from keras_vit.models.pixel_checks import ChecksPixels, is_ours
-from keras_vit.named_weights import in_part
 from keras_vit.other_libraries import with_other_words
 
 KERAS_KEYWORDS = ("name", "dtype", "trainable", "autocast", "activity_regularizer")
@@ -69,7 +67,7 @@ class PreprocessingLayer(keras.layers.Layer):
 
 
 @with_other_words
-class ImageModel(Composite, ChecksPixels):
+class ImageModel(Composite, ChecksPixels, MakesCopies):
     """A model of images with a linear head, built from a configuration.
 
     Input: (B, H, W, 3) float, see `preprocess`. Output: logits (B, num_classes), float32 also under mixed precision;
@@ -88,9 +86,6 @@ class ImageModel(Composite, ChecksPixels):
 
     # How to handle images of another size, with `{size}` for theirs; None for a model that takes all sizes.
     size_fix: str | None = None
-    # What `with_head` replaces: layers, and fields of the configuration.
-    head_layers: tuple[str, ...] = ("head",)
-    head_fields: ClassVar[dict] = {"multi_label": False}
 
     def __init__(self, config, inner_layers=None, frozen=(), added=(), **kwargs):
         _check_keywords(kwargs, config)
@@ -303,30 +298,6 @@ class ImageModel(Composite, ChecksPixels):
         # Layers that are arguments of another one are no layers of a functional model.
         outputs = self(inputs) if getattr(self, "block_positions", None) else self.call(inputs)
         return keras.Model(inputs, outputs, name=f"{self.name}_functional")
-
-    def with_head(self, num_classes: int, class_names=None, *, name: str | None = None):
-        """Returns a new model with the same weights and a new head of zeros, which is trainable; 0 for no head.
-
-        A `VisionTransformer` loses the hidden tanh layer of pre-training too, as in the paper (appendix B.1.1). The
-        name is by default this model's and a number, so that both fit into one model.
-        """
-        fields = {"num_classes": num_classes, "class_names": class_names, **self.head_fields}
-        config = self.get_config()
-        inner = config.get("inner_layers", {}).items()
-        fields["inner_layers"] = {path: value for path, value in inner if not in_part(path, self.head_layers)}
-        fields["frozen"] = [part for part in config.get("frozen", ()) if not in_part(part, self.head_layers)]
-        model = self._rebuilt(name, **fields, trainable=True)
-        copy_weights(self, model, skip=self.head_layers)
-        return model
-
-    def resized(self, image_size, *, name: str | None = None):
-        """Returns a new model with the same weights and another `image_size`; its name is as of `with_head`."""
-        model = self._rebuilt(name, image_size=image_size)
-        copy_weights(self, model)
-        return model
-
-    def _rebuilt(self, name, **changes):
-        return type(self).from_config({**self.get_config(), "name": name or numbered_name(self.name), **changes})
 
     def save(self, filepath, overwrite=True, zipped=None, **kwargs):
         """`keras.Model.save`, but not to HDF5: Keras reads such a file only with `custom_objects`."""

@@ -1,23 +1,22 @@
 """From a checkpoint to a model: `keras_vit.load`."""
 
-import inspect
 import math
 import os
 import re
 import warnings
 from dataclasses import replace
 
-from keras_vit.class_names import labels_file, own_class_names, read_class_names
+from keras_vit.class_names import own_class_names
 from keras_vit.images import as_size
 from keras_vit.images.pixel_range import warn_if_assumed
 from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.messages import first_names
 from keras_vit.models.bit import BiT
-from keras_vit.models.load_keras import check_arguments, check_patch_size, least_weights, load_keras
+from keras_vit.models.load_checks import check_arguments, check_size
+from keras_vit.models.load_keras import changed, load_h5, read_model
 from keras_vit.models.vit import HEADS, VisionTransformer
 from keras_vit.trained import local_folder
 from keras_vit.weights import load_weights, open_checkpoint
-from keras_vit.weights.files import checked, h5_arrays, open_h5
 from keras_vit.weights.published import is_published
 
 
@@ -63,91 +62,36 @@ def load(weights, *, num_classes=None, weights_image_size=None, resample=None, p
     model = _load(weights, num_classes, weights_image_size, resample, arguments)
     if names is None and isinstance(weights, str | os.PathLike):
         # A file of names beside the weights can be edited, and formats other than .keras hold no names.
-        model.class_names = _names_beside(weights, num_classes, model) or model.class_names
+        model.class_names = own_class_names(weights, model.num_classes, num_classes is None) or model.class_names
     model.preprocessing = preprocessing
     warn_if_assumed(weights, model.preprocessing)
     return model
 
 
-def _names_beside(weights, num_classes, model):
-    """Class names beside the weights; None without any, or if `num_classes` replaced their head."""
-    if num_classes is None:
-        return own_class_names(weights, model.num_classes)
-    file = labels_file(weights)
-    names = read_class_names(file) if num_classes and file.is_file() else ()
-    return names if len(names) == num_classes else None
-
-
 def _load(weights, num_classes, weights_image_size, resample, arguments):
+    """The model, changed by the arguments, that Keras saved, or that a checkpoint of another project describes."""
     if isinstance(weights, str | os.PathLike) and os.path.isfile(os.path.join(weights, "model.keras")):
         weights = os.path.join(weights, "model.keras")
-    if str(weights).endswith(".keras"):
+    if str(weights).endswith(".weights.h5"):
+        resizes = resample is not None or weights_image_size is not None
+        if (model := load_h5(weights, num_classes, resizes, arguments)) is not None:
+            return model
+    if is_keras := str(weights).endswith(".keras"):
         if weights_image_size is not None:
             raise ValueError(f"{weights} states the image size of its weights: omit weights_image_size.")
-        return load_keras(weights, num_classes, resample, arguments)
-    if str(weights).endswith(".weights.h5") and _is_ours(weights):
-        if resample is not None or weights_image_size is not None:
-            raise ValueError(
-                f"{weights} is loaded at its own image_size: use model.resized(size, resample) afterwards."
-            )
-        return _load_h5(weights, num_classes, arguments)
-    return _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments)
-
-
-# .weights.h5 files of `model.save_weights`: ordered arrays, without the configuration of their model.
-
-
-def _is_ours(path) -> bool:
-    """Whether `save_weights` of a model of keras_vit wrote the file, not one of KerasHub."""
-    if not os.path.isfile(path):  # reported where all files are opened
-        return False
-    with open_h5(path) as file:
-        return any(part in file for part in ("encoder/blocks", "backbone/blocks"))
-
-
-def _load_h5(weights, num_classes, arguments):
-    """Builds the model from these arguments and loads the file's weights; the number of classes is the file's."""
-    kind = BiT if "stages" in arguments else VisionTransformer
-    arguments.setdefault("image_size", 224)
-    missing = [name for name in _required(kind) if name not in arguments]
-    if missing:
-        raise ValueError(
-            f"{weights} contains the weights of a model of keras_vit, but not its configuration. Missing: "
-            f"{', '.join(missing)}. Name the model, such as keras_vit.ViT_B16(weights=...) or "
-            "keras_vit.BiT_R50x1(weights=...), or save whole models by model.save('name.keras')."
-        )
-    classes, arrays = _contents(weights)
-    model = kind(**{**arguments, "num_classes": classes})
-    other = (
-        f"{weights} does not hold the weights of a {kind.__name__} of {arguments}. If only image_size differs, load it "
-        "at its own image_size and use model.resized(size)."
-    )
-    if arrays != len(model.weights):  # Keras ignores surplus arrays
-        raise ValueError(f"{other} The file has {arrays} arrays, the model {len(model.weights)}.")
-    try:
-        model.load_weights(weights)
-    except Exception as error:  # Keras names a layer; h5py has no class of errors for damaged files
-        raise ValueError(f"{other} {error}") from error
-    return model if num_classes in (None, model.num_classes) else model.with_head(num_classes, name=model.name)
-
-
-def _required(kind):
-    parameters = inspect.signature(kind).parameters.values()
-    return [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-
-
-def _contents(path):
-    """Number of classes, 0 without a head, and number of arrays without those of an optimizer.
-
-    Reads all of them: the format has no checksums, but a damaged number is often not finite.
-    """
-    with open_h5(path) as file:
-        arrays = {name: array for name, array in h5_arrays(file).items() if not name.startswith("optimizer/")}
-        for name, array in arrays.items():
-            if array.dtype.kind in "fV":  # others are states of random generators
-                checked(path, name, array[()])
-        classes = file["head/vars/0"].shape[1] if "head/vars/0" in file else 0
-        return classes, len(arrays)
+        model = read_model(weights)
+        kind, patch_size = type(model), getattr(model, "patch_size", None)
+    else:
+        checkpoint = open_checkpoint(weights, weights_image_size)
+        if (other := _with_other_prefix(checkpoint, arguments.get("image_size"))) is not None:
+            checkpoint, weights_image_size = other, arguments["image_size"]
+        kind = BiT if checkpoint.is_bit else VisionTransformer
+        patch_size = checkpoint.arguments.get("patch_size")
+    check_arguments(weights, kind, patch_size, arguments)
+    if not is_keras:
+        check_size(checkpoint, arguments)
+        return _build(checkpoint, num_classes, weights_image_size, resample, arguments)
+    return changed(model, weights, num_classes, resample, arguments)
 
 
 # What stands for masked patches in pre-training.
@@ -158,37 +102,18 @@ class ImageSizeWarning(UserWarning):
     """The size of a model's images was assumed."""
 
 
-def _load_checkpoint(weights, num_classes, weights_image_size, resample, arguments):
-    """The model that the checkpoint describes, changed by the arguments."""
-    checkpoint = open_checkpoint(weights, weights_image_size)
-    if checkpoint.prefix_is_guess and _fits_otherwise(checkpoint, arguments.get("image_size")):
-        weights_image_size = arguments["image_size"]
-        checkpoint = open_checkpoint(weights, weights_image_size)
-    check_arguments(weights, BiT if checkpoint.is_bit else VisionTransformer, arguments)
-    check_patch_size(weights, checkpoint.arguments.get("patch_size"), arguments)
-    _check_size(checkpoint, arguments)
-    own_classes = checkpoint.arguments["num_classes"]
-    num_classes = own_classes if num_classes is None else num_classes
-    keeps_head = num_classes == own_classes
-    if checkpoint.is_bit:
-        return _load_bit(checkpoint, keeps_head, {**arguments, "num_classes": num_classes})
-    if "image_size" not in arguments and not weights_image_size:
-        _warn_of_guess(checkpoint)
-    return _load_vit(checkpoint, keeps_head, weights_image_size, resample, {**arguments, "num_classes": num_classes})
-
-
-def _fits_otherwise(checkpoint, size) -> bool:
-    """Whether the positions fit the requested size if the assumption on the tokens before the patches is wrong.
+def _with_other_prefix(checkpoint, size):
+    """The checkpoint with the other assumption of its `prefix_is_guess`, if positions of the requested size need it.
 
     Raises a ValueError if the assumption fits a square, as models usually are, too.
     """
-    if size is None:
-        return False
+    if size is None or not checkpoint.prefix_is_guess:
+        return None
     found, rows = checkpoint.arguments, checkpoint.tensors.shapes["pos_embed"][1]
     prefix = found["class_token"] + found["distillation"] + found["register_tokens"]
     patches = math.prod(side // step for side, step in zip(as_size(size), found["patch_size"]))
     if patches + prefix * (not found["prefix_positions"]) != rows:
-        return False
+        return None
     usual = not (found["register_tokens"] or found["layer_scale"])  # DeiT III, and timm's models with registers
     if found["image_size"] is not None and found["prefix_positions"] == usual:
         words = ("with", "without") if found["prefix_positions"] else ("without", "with")
@@ -197,18 +122,26 @@ def _fits_otherwise(checkpoint, size) -> bool:
             f"each class token and register, or of {as_size(size)} pixels {words[1]}. Pass the size that it was "
             "trained at: weights_image_size=(height, width)."
         )
-    return True
+    other = {"image_size": as_size(size), "prefix_positions": not found["prefix_positions"]}
+    return replace(checkpoint, arguments=found | other, states_size=True)
 
 
-def _load_bit(checkpoint, keeps_head, arguments):
-    size = as_size(arguments.get("image_size") or 224)
-    preprocessing = Preprocessing(size, **checkpoint.preprocessing)
+def _build(checkpoint, num_classes, weights_image_size, resample, arguments):
+    """The model that a checkpoint describes, with its weights."""
+    own_classes = checkpoint.arguments["num_classes"]
+    num_classes = own_classes if num_classes is None else num_classes
+    keeps_head, arguments = num_classes == own_classes, {**arguments, "num_classes": num_classes}
+    if not checkpoint.is_bit:
+        return _build_vit(checkpoint, keeps_head, weights_image_size, resample, arguments)
+    preprocessing = Preprocessing(arguments.get("image_size") or 224, **checkpoint.preprocessing)
     model = BiT(**{**checkpoint.arguments, **arguments, "preprocessing": preprocessing})
     load_weights(model, checkpoint, () if keeps_head else ("head",))
     return model
 
 
-def _load_vit(checkpoint, keeps_head, weights_image_size, resample, arguments):
+def _build_vit(checkpoint, keeps_head, weights_image_size, resample, arguments):
+    if "image_size" not in arguments and not weights_image_size:
+        _warn_of_guess(checkpoint)
     described = dict(checkpoint.arguments)
     if not keeps_head:
         described |= {"representation_size": None, "class_names": None, "multi_label": False, "projection": False}
@@ -217,7 +150,7 @@ def _load_vit(checkpoint, keeps_head, weights_image_size, resample, arguments):
     chosen = {**described, **arguments}
     _check_stated(checkpoint, chosen)
     try:
-        preprocessing = Preprocessing(as_size(chosen["image_size"]), **checkpoint.preprocessing)
+        preprocessing = Preprocessing(chosen["image_size"], **checkpoint.preprocessing)
         model = VisionTransformer(**{**chosen, "preprocessing": preprocessing})
     except (TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(
@@ -265,31 +198,5 @@ def _warn_of_guess(checkpoint):
             f"{path.name} does not state the size of its images. Assumed: 224 pixels. If you know another, pass "
             "image_size=...",
             ImageSizeWarning,
-            stacklevel=5,
-        )
-
-
-# Of the paper's largest, G/14, 1.8 billion; DINOv3's 7B has 6.7 billion.
-MOST_WEIGHTS = 4_000_000_000
-
-
-def _check_size(checkpoint, arguments):
-    """Raises a ValueError for too many weights, or if the checkpoint's description declares more than the file has."""
-    described = checkpoint.arguments
-    if arguments.keys() & {"image_size", "patch_size"}:  # the caller's grid, not the file's
-        described = {**described, "image_size": None}
-    count = sum(math.prod(shape) for shape in checkpoint.tensors.shapes.values())
-    if count > MOST_WEIGHTS:
-        raise ValueError(
-            f"{checkpoint.tensors.path} has {count:,} weights, {4 * count / 1e9:.0f} GB in float32. Supported: up to "
-            f"{MOST_WEIGHTS:,}, such as DINOv3's S, S+, B, L and H+. Load a smaller model of its family."
-        )
-    try:
-        declared = least_weights({"patch_size": 1, **described})
-    except TypeError:  # reported where the model is built
-        return
-    if declared > count:
-        raise ValueError(
-            f"{checkpoint.tensors.path} has {count:,} weights, fewer than the {declared:,} that its names, shapes or "
-            "config.json declare: download it again, and check image_size in config.json."
+            stacklevel=6,
         )

@@ -233,8 +233,7 @@ def h5_arrays(file) -> dict:
 
 
 def _unreadable(path, error):
-    reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    return ValueError(f"{path} cannot be read as an HDF5 file: {reason}. {DAMAGED_HINT}")
+    return ValueError(f"{path} cannot be read as an HDF5 file: {_reason(error)}. {DAMAGED_HINT}")
 
 
 def _check_storage(path, file):

@@ -1,4 +1,17 @@
-"""From a file, a folder, a name or a model in memory to the `Checkpoint` that it is."""
+"""From a file, a folder, a name or a model in memory to the `Checkpoint` that it is, and the tables of all sources.
+
+To add a source of .npz or .safetensors files, write a module of `sources/` and name it in both tables. It has:
+
+- a `Source` (naming.py): its name and title; what its files leave implicit, such as GELU, preprocessing and how
+  positions are resampled; and a `Naming`: which of its arrays hold each weight of ours (`keras_vit.named_weights`);
+- `recognizes(tensors) -> bool`: whether these are the names of its arrays;
+- `read(tensors, image_size) -> Checkpoint` (checkpoint.py): the arrays, the model's arguments and the preprocessing, by
+  names, shapes and the JSON files beside the file. sources/arrays.py has what several sources need.
+
+`keras_vit.load` knows no source: it builds the model and compares all names and shapes. Files of other kinds, such as
+KerasHub's, have a line in `_read`. The names of files in folders are in FOLDER_FILES, on the Hub in HUGGING_FACE_FILES.
+tests/goldens.py has an entry for each model that is compared with its project; tools/model_goldens.py writes them.
+"""
 
 import re
 from dataclasses import replace
@@ -183,8 +196,6 @@ def _resembles_imagenet(checkpoint) -> bool:
     LayerScale, of DeiT III and DINOv2 (registers: none or 4). The plain shapes of DeiT are those of ViT.
     """
     arguments, source, path = checkpoint.arguments, checkpoint.source.name, checkpoint.tensors.path
-    if source in ("dinov2", "hugging_face_dinov2", "hugging_face_dinov3"):
-        return True
     if source not in ("timm", "hugging_face", "keras_hub"):
         return False
     name = path.parent.name if path.stem.partition(".")[0] in UNNAMED else path.name

@@ -76,10 +76,10 @@ def _note_of_numbers(dataset, weights):
     names = dataset.class_names
     if all(name.isdecimal() for name in names) and (ordered := sorted(names, key=int)) != list(names):
         index = next(i for i, name in enumerate(names) if name != ordered[i])
-        file = f", one per line, to {labels_file(weights)}" if weights is not None else " to model.class_names"
+        to = " to model.class_names" if weights is None else f", one per line, to {labels_file(local_folder(weights))}"
         logging.getLogger(__name__).warning(
             f"The classes of {dataset.name!r} are in the order of text: output {index} counts as {names[index]!r}. If "
-            f"the outputs are in the order of numbers, write the names in that order{file}."
+            f"the outputs are in the order of numbers, write the names in that order{to}."
         )
 
 
@@ -92,12 +92,13 @@ def check_same_classes(dataset: ImageDataset, names, weights, role: str, fix: st
     """
     if names is None or not (difference := describe_difference(names, dataset.class_names)):
         return
-    is_own = weights is not None and (str(weights).endswith(".keras") or labels_file(weights).is_file())
+    path = local_folder(weights)
+    is_own = weights is not None and (str(weights).endswith(".keras") or labels_file(path).is_file())
     if is_own or sorted(names) == sorted(dataset.class_names):
         edit = ""
         if is_own and "://" not in str(weights):  # of remote weights only the file itself is read
-            copy, file = "", labels_file(weights)
-            if local_folder(weights) != weights:  # installed files are not edited
+            copy, file = "", labels_file(path)
+            if path != weights:  # installed files are not edited
                 copy, file = f"run keras-vit convert {weights} --output copy.keras and ", labels_file("copy.keras")
             edit = f"; if only the names differ, {copy}write those of the data into {file}"
         raise ValueError(

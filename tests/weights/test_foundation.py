@@ -176,7 +176,7 @@ def test_heads_of_the_largest(golden, heads, hidden, tmp_path):
 
 def test_the_largest_are_refused(tmp_path, monkeypatch):
     """As DINOv3's 7B, which is too large for a test."""
-    monkeypatch.setattr("keras_vit.models.load.MOST_WEIGHTS", 1000)
+    monkeypatch.setattr("keras_vit.models.load_checks.MOST_WEIGHTS", 1000)
     with pytest.raises(ValueError, match=r"has 1\d,\d+ weights, 0 GB in float32. Supported: up to 1,000"):
         keras_vit.load(foundation_folder(tmp_path, "hf_dinov3"))
 

@@ -12,7 +12,7 @@ import pytest
 from goldens import golden_file
 
 import keras_vit
-from keras_vit.models.load_keras import least_weights
+from keras_vit.models.load_checks import least_weights
 from keras_vit.weights import save
 
 ARCHITECTURE = {"image_size": 16, "patch_size": 8, "depth": 1, "width": 12, "mlp_dim": 24, "num_heads": 3}

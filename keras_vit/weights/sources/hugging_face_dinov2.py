@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from keras_vit.images.pixel_range import IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
@@ -40,7 +41,7 @@ DINOV2 = Source(
     gelu="erf",
     epsilon=1e-6,
     resample="bicubic",
-    preprocessing={"antialias": True},
+    preprocessing={"antialias": True, **IMAGENET},
 )
 SPELLINGS = (
     (r"^(dinov2|dinov2_with_registers)\.", ""),

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+from keras_vit.images.pixel_range import IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, Source
@@ -43,7 +44,7 @@ DINOV3 = Source(
     ),
     gelu="erf",
     epsilon=1e-5,
-    preprocessing={"antialias": True},
+    preprocessing={"antialias": True, **IMAGENET},
 )
 GATED_HIDDEN = (f"{BLOCK}.mlp.gate_proj.", f"{BLOCK}.mlp.up_proj.")
 PROJECTIONS = re.compile(r"layer\.\d+\.(attention|mlp)\.\w+_proj\.weight")

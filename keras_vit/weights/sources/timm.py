@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 
+from keras_vit.images.pixel_range import IMAGENET
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors, read_json
 from keras_vit.weights.naming import Naming, ResNetNaming, Source
@@ -96,7 +97,7 @@ DINOV2 = replace(
     name="dinov2",
     title="facebookresearch/dinov2",
     resample="bicubic_offset",
-    preprocessing={**TIMM.preprocessing, "crop_fraction": 0.875},
+    preprocessing={**TIMM.preprocessing, "crop_fraction": 0.875, **IMAGENET},
 )
 DINOV2_MASK, DINOV2_REGISTERS = "mask_token", "register_tokens"
 DINOV2_SPELLINGS = (
