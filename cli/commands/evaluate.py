@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit.intervals import percent, wilson_interval
 from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
 from keras_vit_cli.output_folder import json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
@@ -93,6 +94,9 @@ class Evaluate:
         """The content of --json."""
         result = {"model": self.model, "dataset": self.dataset, "split": self.split}
         result |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
+        if "top1" in report.summary:
+            right = round(report.summary["top1"] * report.summary["counted"])
+            result["top1_interval"] = wilson_interval(right, report.summary["counted"])  # 95 %
         result |= {"reliability": report.reliability, "classes": report.per_class}
         if report.confusion_matrix is not None:  # rows are the correct classes
             result |= {"class_names": report.class_names, "confusion_matrix": report.confusion_matrix.tolist()}
@@ -114,9 +118,9 @@ class Evaluate:
         if "mean_average_precision" in summary:
             self._print_precisions(report)
             return
-        print(f"top-1 {summary['top1']:.2%}")
-        if "top5" in summary:
-            print(f"top-5 {summary['top5']:.2%}")
+        for metric, name in (("top1", "top-1"), ("top5", "top-5")):
+            if metric in summary:
+                print(f"{name} {percent(round(summary[metric] * summary['counted']), summary['counted'])}")
         print(f"expected calibration error ({BINS} bins) {summary['calibration_error']:.2%}")
         if "negative_log_likelihood" in summary:
             print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
 from keras_vit_cli.commands.export.command import Export, Format
@@ -157,8 +158,7 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     data, run = recipe.data, shlex.quote(str(output))
     evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
     test_images = metrics["images"]  # without those that cannot be decoded
-    top1 = metrics["top1"]
-    accuracy = f"top-1 {100 * top1:.1f} %, {round(top1 * test_images):,} of {test_images:,} images"
+    accuracy = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}"
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
     if file:
