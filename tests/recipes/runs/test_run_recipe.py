@@ -142,7 +142,7 @@ def test_skipped_steps_and_accuracies_by_chance_are_reported(trained, folder, mo
     settings["history"] = {"nonfinite_steps": [1, 3]}
     assert run_recipe.run(recipe)["nonfinite_steps"] == 3
     assert json.loads((folder / "metrics.json").read_text())["nonfinite_steps"] == 3
-    assert "not better than guessing" in capsys.readouterr().err
+    assert "not better than always predicting" in capsys.readouterr().err
     # A run that was stopped after its last step: nothing is trained, but log.csv is there.
     (folder / "log.csv").write_text("epoch,step,nonfinite_steps\n0,2,1\n1,4,2\n")
     settings["history"] = {}
