@@ -10,7 +10,7 @@ from keras_vit.intervals import percent, wilson_interval
 from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
 from keras_vit_cli.output_folder import json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
-from keras_vit_cli.words import BatchSize, DataDir, Dataset, Json, MaxCorrupt, Model, Split
+from keras_vit_cli.words import BatchSize, DataDir, Dataset, Group, Json, MaxCorrupt, Model, Split
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Evaluate:
     model: Model
     dataset: Dataset
     split: Split = "test"
+    group: Group = None
     data_dir: DataDir = None
     batch_size: BatchSize = 64
     preparation: Loading = AS_SAVED
@@ -68,7 +69,9 @@ class Evaluate:
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
-        dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir, max_corrupt=self.max_corrupt))
+        dataset = open_dataset(
+            Data(dataset=self.dataset, group=self.group, data_dir=self.data_dir, max_corrupt=self.max_corrupt)
+        )
         model = self.preparation.open(self.model)
         check_no_projection(model)
         if not self.objectnet_mapping and not self.imagenet_variant:
@@ -108,7 +111,7 @@ class Evaluate:
         summary = report.summary
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
         if self._is_part():
-            print("The folder has no splits: a fifth of each class is 'test'. For all images pass --split train+test")
+            print("The folder has no splits: about a fifth of it is 'test'. For all images pass --split train+test")
         if report.skipped:
             print(f"{report.skipped:,} more cannot be decoded and do not count")
         if summary["counted"] < summary["images"]:

@@ -189,6 +189,8 @@ def next_commands(recipe) -> list[str]:
         model = shlex.quote(f"{folder}/model.keras")
         return [f"keras-vit finetune FOLDER --weights {model}  # FOLDER/<class>/<image>", _inspect(recipe)]
     data = f"--dataset {shlex.quote(recipe.data.dataset)} --split {shlex.quote(recipe.data.test_split)}"
+    if recipe.data.group:
+        data += f" --group {shlex.quote(recipe.data.group)}"
     if recipe.data.data_dir:
         data += f" --data-dir {shlex.quote(recipe.data.data_dir)}"
     if recipe.data.max_corrupt > Data.max_corrupt:

@@ -4,6 +4,7 @@ Names of durations and sizes contain their unit. A step is one optimizer step; b
 """
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -86,6 +87,8 @@ class Data(Checked):
             written by `keras-vit prepare` or a glob of other TFRecords, local or on gs://; see docs/data.md.
         train_split, validation_split, test_split: In the notation of TensorFlow Datasets, such as "train[:99%]".
             Without a validation_split, there is no evaluation during training.
+        group: Regular expression on the path of an image in a folder without splits, such as "patient(\\d+)": images
+            with the same match, or the same first part in parentheses, are on one side of the split.
         data_dir: Folder of the prepared datasets; None for the default of TensorFlow Datasets.
         image_size: Side of the model's square input image, in pixels.
         batch_size: Global batch size: images per step, over all replicas.
@@ -120,6 +123,7 @@ class Data(Checked):
     train_split: str = "train"
     validation_split: str | None = "validation"
     test_split: str = "test"
+    group: str | None = None
     data_dir: str | None = None
     image_size: int = 224
     batch_size: int = 512
@@ -140,6 +144,16 @@ class Data(Checked):
     cache: bool = False
     service: str | None = None
     max_corrupt: float = 0.01
+
+    def _check_group(self):
+        if self.group is None:
+            return
+        if not self.dataset.startswith("folder:"):
+            raise RecipeError("Groups are for folders of images.", {"data.group": self.group}, {"data.group": None})
+        try:
+            re.compile(self.group)
+        except re.error as error:
+            raise RecipeError(f"Expected a regular expression: {error}.", {"data.group": self.group}) from error
 
     def _check_resize_size(self):
         if self.crop == "resize" and self.resize_size < self.image_size:
