@@ -19,8 +19,8 @@ NAMED = 5
 def find_copies(training: Sequence[str], test: Sequence[str]) -> list[tuple[str, str]]:
     """(test file, training file) of each test image that is identical or nearly identical to a training image.
 
-    Files have the same bytes, or pictures, also mirrored, that differ in at most 60 of the 256 bits of a perceptual
-    hash, see `keras_vit.recipes.prepare.outcomes`. Files that cannot be decoded are no copies.
+    Such files have the same bytes, or images, also mirrored, whose perceptual hashes differ in at most 60 of 256 bits,
+    see `keras_vit.recipes.prepare.outcomes`. Files that cannot be decoded are no copies.
     """
     progress = Progress("Looking for copies", len(training) + len(test), "images")
 
@@ -33,14 +33,14 @@ def find_copies(training: Sequence[str], test: Sequence[str]) -> list[tuple[str,
         return hashlib.sha256(Path(file).read_bytes()).digest(), hashes
 
     contents: dict[bytes, str] = {}
-    names, pictures = [], []
+    names, seen = [], []
     for file, (content, hashes) in zip(training, map_in_threads(read, training)):
         contents.setdefault(content, file)
         if hashes is not None:
             names.append(file)
-            pictures.append(hashes[0])
+            seen.append(hashes[0])
         progress.add(1)
-    index = HashIndex(names, np.array(pictures))
+    index = HashIndex(names, np.array(seen))
     copies = []
     for file, (content, hashes) in zip(test, map_in_threads(read, test)):
         progress.add(1)
