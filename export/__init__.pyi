@@ -3,9 +3,9 @@ from .exported.parity import check_parity as check_parity
 from .exported.parity import parity_table as parity_table
 from .onnx.convert import write_onnx as write_onnx
 from .saved_model import write_saved_model as write_saved_model
-from .tflite.convert import FORMATS as FORMATS
 from .tflite.convert import write_tflite as write_tflite
 from .tflite.metadata import Description as Description
 from .tflite.metadata import read_description as read_description
 from .tflite.metadata import with_metadata as with_metadata
+from .tflite.request import FORMATS as FORMATS
 from .web.page import write_web_page as write_web_page

@@ -1,4 +1,4 @@
-"""Checks of an export's arguments (model, images, class names), and the model's float32 copy. n images, H W pixels."""
+"""Checks of what all exports are given: the model, images, class names. n images, H W pixels."""
 
 import re
 from collections.abc import Sequence
@@ -8,14 +8,17 @@ import keras
 import numpy as np
 
 from keras_vit.class_names import checked_lines
-from keras_vit.keras_internals import all_layers
 from keras_vit.models.classification import check_no_projection, known_names
-from keras_vit.models.copying import copy_weights
 from keras_vit.models.outer_model import OuterModel, image_model
 
 
-def check_exportable(model, what: str):
-    """Raises ValueError if the model cannot be traced with a fixed image size; `what` begins the message."""
+def exportable(model, what: str):
+    """The model, or an `OuterModel` around it, see `image_model`.
+
+    Raises:
+        ValueError: The model is not of keras_vit, or cannot be traced with a fixed image size; `what` begins the
+            message.
+    """
     model = image_model(model)
     if keras.backend.backend() != "tensorflow":
         raise ValueError(
@@ -25,6 +28,7 @@ def check_exportable(model, what: str):
     if model.image_size is None:
         fix = "Build it with keras.Input((height, width, 3))" if isinstance(model, OuterModel) else "model.resized(224)"
         raise ValueError(f"{model.name} takes images of any size. Choose one: {fix}.")
+    return model
 
 
 def check_classifier(model):
@@ -74,28 +78,15 @@ def checked_class_names(class_names: Sequence, num_classes: int) -> list[str]:
     return checked_lines(names)
 
 
-def exported_class_names(model, class_names: Sequence | None) -> list[str] | None:
-    """The given names, see `checked_class_names`; by default those of `keras_vit.classify`, None if unknown."""
-    if class_names is None:
-        class_names = known_names(model)
-    else:
-        check_no_projection(model)
-    return None if class_names is None else checked_class_names(class_names, model.num_classes)
+def exported_class_names(model, class_names: Sequence | None, classifies: bool = False) -> list[str] | None:
+    """The given names, see `checked_class_names`; by default those of `keras_vit.classify`, None if unknown.
 
-
-def float32_copy(model):
-    """The same model with the same weights that computes in float32, whatever precision it was trained in.
-
-    A model around ours is returned as it is; raises a ValueError if it computes in another precision.
+    Raises a ValueError if classes are named or `classifies`, but the head is a projection.
     """
-    if isinstance(model, OuterModel):
-        other = {layer.compute_dtype for layer in all_layers(model.model)} - {"float32"}
-        if other:
-            raise ValueError(f"Expected a model around ours in float32. Received: {model.name} in {min(other)}.")
-        return model
-    copy = type(model).from_config({**model.get_config(), "dtype": "float32", "inner_layers": {}})
-    copy_weights(model, copy)
-    return copy
+    if classifies or class_names is not None:
+        check_no_projection(model)
+    names = known_names(model) if class_names is None else class_names
+    return None if names is None else checked_class_names(names, model.num_classes)
 
 
 def check_new_folder(folder: Path):

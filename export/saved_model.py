@@ -15,20 +15,14 @@ from keras import ops
 from keras_vit import Preprocessing
 from keras_vit.atomic_write import literal_folder, new_files
 from keras_vit.class_names import class_names_text
-from keras_vit.export.checks import (
-    check_classifier,
-    check_exportable,
-    check_new_folder,
-    disk_reason,
-    exported_class_names,
-)
+from keras_vit.export.checks import check_classifier, check_new_folder, disk_reason, exportable, exported_class_names
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
 from keras_vit.images import normalize
 from keras_vit.images.decoding import JPEG, PNG, decode, resize_and_crop
 from keras_vit.images.rgb import gray
 from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
 from keras_vit.models.classification import is_projection, output_activation
-from keras_vit.models.outer_model import OuterModel, apply, image_model, inside
+from keras_vit.models.outer_model import OuterModel, apply, inside
 
 OUTPUT = OUTPUTS[CLASSIFY]
 TOP = 5
@@ -80,8 +74,7 @@ def write_saved_model(model, folder, class_names=None, *, default_signature: str
             empty. Keras's backend is not TensorFlow.
         OSError: The disk is full or cannot be written; nothing is left of the folder.
     """
-    model = image_model(model)
-    check_exportable(model, "A SavedModel")
+    model = exportable(model, "A SavedModel")
     check_classifier(model)
     names = exported_class_names(model, class_names)
     folder = Path(folder)

@@ -9,14 +9,15 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
-from keras_vit.export.checks import check_classifier, check_exportable, checked_images, float32_copy
+from keras_vit.export.checks import check_classifier, checked_images, exportable
 from keras_vit.export.exported.opening import onnx_session
 from keras_vit.export.names import CLASSIFY, EMBED, INPUT, OUTPUTS, PROJECTION
+from keras_vit.export.tflite.encoder import normalize
 from keras_vit.export.tflite.graph import run_tflite
-from keras_vit.export.tflite.graph_rewrite import normalize
 from keras_vit.inspect.representation import in_batches
 from keras_vit.intervals import wilson_interval
 from keras_vit.models.classification import check_no_projection, is_projection, output_activation
+from keras_vit.models.copying import float32_copy
 from keras_vit.models.outer_model import image_model
 
 MANY_IMAGES = 1000  # from here on, an image is at most 0.1 %
@@ -94,8 +95,7 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
         ImportError: A .onnx file requires onnxruntime, which is not installed.
         FloatingPointError: Outputs of the model or of an artifact are NaN or infinite.
     """
-    model = image_model(model)
-    check_exportable(model, "A parity check")
+    model = exportable(model, "A parity check")
     check_no_projection(model)
     if not model.num_classes:
         raise ValueError(f"A parity check compares probabilities, but {model.name} has no head.")
@@ -168,7 +168,7 @@ def check_embeddings(model, artifacts: dict[str, Path], images) -> list[Embeddin
     Raises:
         ValueError, ImportError, FloatingPointError: See `check_parity`.
     """
-    check_exportable(model, "A parity check")
+    model = exportable(model, "A parity check")
     images = checked_images(images, model, "A parity check requires")
     inputs, copy = normalize(images, model.preprocessing).numpy(), float32_copy(model)
     embed, signature = (copy, PROJECTION) if is_projection(model) else (copy.features, "features")

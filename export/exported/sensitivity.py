@@ -7,13 +7,14 @@ import numpy as np
 
 from keras_vit.export.checks import checked_images
 from keras_vit.export.exported.parity import check_finite, logit_cosine
-from keras_vit.export.tflite.calibration import input_moments
-from keras_vit.export.tflite.convert import calibrate, check_request, checked_calibration
-from keras_vit.export.tflite.equalize import folded_copy, rotate_tokens
-from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
+from keras_vit.export.tflite.calibration import Float32File
+from keras_vit.export.tflite.equalize import prepared_copies
+from keras_vit.export.tflite.flatbuffer import pack_model
 from keras_vit.export.tflite.graph import run_tflite
-from keras_vit.export.tflite.quantize import STATIC, all_but, operations_of, part_names, quantize
+from keras_vit.export.tflite.quantize import quantize
+from keras_vit.export.tflite.request import STATIC, all_but, checked_request, operations_of, part_names
 from keras_vit.export.tflite.rounding import learn_rounding
+from keras_vit.export.tflite.signatures import convert
 from keras_vit.models.classification import output_activation
 
 ALL = "all"
@@ -65,25 +66,22 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
     Returns:
         The parts, each alone, most sensitive first; then "all", and "all but" the first one.
     """
-    check_request(model, [name])
+    request = checked_request(model, [name], calibration)
     if name not in STATIC:
         raise ValueError(f"A sensitivity analysis supports the formats {', '.join(STATIC)}. Received: {name!r}")
-    calibration = checked_calibration(calibration, model, name)
     images = checked_images(images, model, "A sensitivity analysis requires")
-    copy = folded_copy(model)
-    rotate_tokens(copy)
-    float32, ranges = calibrate(copy, [name], calibration)[name]
-    expected = run_tflite(float32, images)[0]
+    ((copy, form, _),) = prepared_copies(request)
+    float32 = Float32File(convert(copy, form=form), request.calibration)
+    expected = run_tflite(float32.content, images)[0]
     check_finite(expected, f"The model {model.name}")
 
     # Probabilities in steps of 1/256 differ more from those of float32 than all parts do, and change no class.
-    original, moments = unpack_model(float32), input_moments(float32, calibration)
-    (graph,) = original.subgraphs
+    (graph,) = float32.model.subgraphs
     probabilities = f"^{re.escape(graph.tensors[graph.outputs[0]].name.decode())}(;|$)"
 
     def measure(part, in_float):
-        quantized = quantize(float32, name, ranges, keep_float=(*in_float, probabilities))
-        learn_rounding(quantized, original, moments)
+        quantized = quantize(float32, name, (*in_float, probabilities))
+        learn_rounding(quantized, float32)
         outputs = run_tflite(pack_model(quantized), images)[0]
         agreement = float((outputs.argmax(-1) == expected.argmax(-1)).mean())
         if output_activation(model) == "sigmoid":

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from keras_vit.atomic_write import new_files
-from keras_vit.export.checks import check_classifier, check_exportable, exported_class_names, float32_copy
+from keras_vit.export.checks import check_classifier, exportable, exported_class_names
 from keras_vit.export.names import CLASSIFY, INPUT, OUTPUTS, PROJECTION
 from keras_vit.export.onnx.graph import (
     TF2ONNX_OPSET,
@@ -23,7 +23,8 @@ from keras_vit.export.onnx.graph import (
 from keras_vit.images import normalize
 from keras_vit.keras_internals import all_layers, is_quantized
 from keras_vit.models.classification import has_classes, is_projection, output_activation
-from keras_vit.models.outer_model import OuterModel, image_model
+from keras_vit.models.copying import float32_copy
+from keras_vit.models.outer_model import OuterModel
 
 DTYPES = ("float32", "float16")
 
@@ -63,8 +64,8 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
             float32 weights, or an operation that ONNX lacks. The number of class names differs from the number of
             classes. Keras's backend is not TensorFlow.
     """
-    path, model = Path(path), image_model(model)
-    _check(model, path, dtype)
+    path = Path(path)
+    model = _checked_model(model, path, dtype)
     names = exported_class_names(model, class_names)
     _import("tf2onnx")
     onnx = _import("onnx")
@@ -98,12 +99,12 @@ def write_onnx(model, path, class_names=None, *, dtype: str = "float32", pixels:
     return path
 
 
-def _check(model, path, dtype):
+def _checked_model(model, path, dtype):
     if path.suffix != ".onnx":
         raise ValueError(f"Expected a path that ends in .onnx. Received: {path}")
     if dtype not in DTYPES:
         raise ValueError(f"`dtype` must be 'float32' or 'float16'. Received: {dtype!r}")
-    check_exportable(model, "An ONNX file")
+    model = exportable(model, "An ONNX file")
     check_classifier(model)
     modes = {layer.quantization_mode for layer in all_layers(model) if is_quantized(layer)}
     if "float8" in modes or (modes and dtype == "float16"):
@@ -117,6 +118,7 @@ def _check(model, path, dtype):
             f"An ONNX file is at most 2 GiB. Received: {model.name} with {size / 2**30:.2f} GiB of float32 weights. "
             "Export it with write_saved_model."
         )
+    return model
 
 
 def _import(name):

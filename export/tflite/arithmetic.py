@@ -170,7 +170,7 @@ def _rsqrt(centered, norm):
 
 
 def _piecewise_rsqrt(sums, weights, norm, count: int):
-    """1 / sqrt(sum(weights sums) / count + epsilon) within the range of `calibration.measure_square_sums`."""
+    """1 / sqrt(sum(weights sums) / count + epsilon) within the range of `signatures.measure_square_sums`."""
     low, high = norm.square_sums
     return piecewise(sums, weights, lambda x: (x / count + norm.epsilon) ** -0.5, low, high)
 
@@ -216,7 +216,7 @@ def softmax_times(logits, value):
     exponents = logits - tf.reduce_max(logits, axis=-1, keepdims=True)
 
     def exponentials(x):
-        # ELU is e^x - 1 below 0; `calibration.fixed_ranges` sets the ranges.
+        # ELU is e^x - 1 below 0; `ranges.fixed_ranges` sets the ranges.
         return tf.nn.elu(x, name=EXPONENTIALS) + 1
 
     def of_sums(function):

@@ -1,43 +1,18 @@
-"""Writes TFLite files: `write_tflite`, the conversion to float, and the ranges of the integer formats."""
+"""Writes TFLite files: `write_tflite`."""
 
 import json
-import re
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-import tensorflow as tf
-from ai_edge_litert.schema_py_generated import ModelT
-
 from keras_vit.atomic_write import write_file
-from keras_vit.export.checks import check_exportable, check_pooled, checked_images, disk_reason, exported_class_names
-from keras_vit.export.names import CLASSIFY, EMBED, INPUT, PREPROCESSING_FILE
-from keras_vit.export.saved_model import save_functions
-from keras_vit.export.tflite.arithmetic import FLOAT, HALF, INTEGERS
-from keras_vit.export.tflite.calibration import (
-    MIN_IMAGES,
-    activation_ranges,
-    attention_ranges,
-    fixed_ranges,
-    input_moments,
-    measure_square_sums,
-    symmetric_ranges,
-    uneven_ranges,
-)
-from keras_vit.export.tflite.equalize import balance_attention, fold_pixels, folded_copy, rotate_tokens
-from keras_vit.export.tflite.flatbuffer import unpack_model
-from keras_vit.export.tflite.graph_rewrite import available_signatures, signature_function
-from keras_vit.export.tflite.metadata import Description, pack_with_metadata
-from keras_vit.export.tflite.quantize import ACTIVATION_BITS, DYNAMIC, STATIC, operations_of, quantize
+from keras_vit.export.names import CLASSIFY, PREPROCESSING_FILE
+from keras_vit.export.tflite.calibration import Float32File
+from keras_vit.export.tflite.equalize import prepared_copies
+from keras_vit.export.tflite.metadata import pack_with_metadata
+from keras_vit.export.tflite.quantize import quantize
+from keras_vit.export.tflite.request import FLOATS, FORMATS, STATIC, checked_request
 from keras_vit.export.tflite.rounding import learn_rounding
-from keras_vit.images import is_integer
-from keras_vit.models.classification import check_no_projection, is_projection, output_activation
-from keras_vit.models.outer_model import OuterModel, image_model
-
-FLOATS = ("float32", "float16")
-FORMATS = (*FLOATS, *DYNAMIC, *STATIC)
+from keras_vit.export.tflite.signatures import convert
 
 
 def write_tflite(
@@ -97,183 +72,36 @@ def write_tflite(
             from the number of classes. The batch size is not a positive integer.
         OSError: A disk is full or cannot be written.
     """
-    model = image_model(model)
-    check_request(model, formats, signatures)
-    if not is_integer(batch_size):
-        raise ValueError(f"`batch_size` must be a positive integer. Received: {batch_size!r}")
-    calibrated = STATIC if calibration is None or len(signatures) > 1 else (*STATIC, *DYNAMIC)
-    if static := [name for name in formats if name in calibrated]:
-        calibration = checked_calibration(calibration, model, static[0], signatures)
-    in_float = operations_of(model, keep_float)
-    names = exported_class_names(model, class_names)
-    description = _description(model, signatures[0], names, license)
-    copy = folded_copy(model)
+    request = checked_request(
+        model,
+        formats,
+        calibration,
+        signatures=signatures,
+        class_names=class_names,
+        license=license,
+        equalize=equalize,
+        keep_float=keep_float,
+        batch_size=batch_size,
+    )
     (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
     stem = "model" if signatures[0] == CLASSIFY else signatures[0]
     files: dict[str, Path] = {}
-    preprocessing = json.dumps(model.preprocessing.get_config(), indent=2) + "\n"
-    for name, tflite in _tflite_models(
-        copy, formats, signatures, calibration, equalize, in_float, int(batch_size), log
-    ):
-        if not files:  # before the first one, which it describes: what follows may fail
-            write_file(folder / PREPROCESSING_FILE, preprocessing.encode())
-        files[name] = folder / f"{stem}-{name}.tflite"
-        write_file(files[name], pack_with_metadata(tflite, description, signatures[0]))
-    return files
-
-
-def _description(model, first, class_names, license) -> Description:
-    kind = type(getattr(model, "ours", model)).__name__
-    text = f"{kind} of keras_vit, {model.count_params():,} weights. Pixels in [0, 255]."
-    if first == CLASSIFY and output_activation(model) == "sigmoid":
-        text += " Each class has a probability of its own, a sigmoid: they do not add up to 1."
-    if first == EMBED and is_projection(model):
-        text += " Embeddings are in the space that images share with texts."
-    return Description(
-        model.name,
-        text,
-        license=license,
-        class_names=class_names if first == CLASSIFY else None,
-        preprocessing=model.preprocessing.get_config(),
-    )
-
-
-def _tflite_models(
-    copy, formats, signatures, calibration, equalize, in_float, batch_size, log
-) -> Iterator[tuple[str, ModelT]]:
-    """Yields each format and its model, see `unpack_model`, for a `folded_copy`."""
-    for name in [name for name in FLOATS if name in formats]:
-        log(f"Converting to {name}")
-        # GPUs compute both in half precision.
-        yield name, unpack_model(convert(copy, signatures, HALF, half=name == "float16", batch_size=batch_size))
-    if equalize and set(formats) - set(FLOATS):
-        rotate_tokens(copy)
-    moments_of = lru_cache(1)(partial(input_moments, images=calibration))  # formats of one kind share a file
-    float32 = None
-    for name in [name for name in DYNAMIC if name in formats]:
-        log(f"Converting to {name}")
-        float32 = float32 or convert(copy, signatures, batch_size=batch_size)
-        tflite = quantize(float32, name)
-        if calibration is not None and len(signatures) == 1:
-            learn_rounding(tflite, unpack_model(float32), moments_of(float32))
-        yield name, tflite
-    static = [name for name in STATIC if name in formats]
-    if not static:
-        return
-    log("Calibrating the ranges of activations")
-    calibrated = calibrate(copy, static, calibration, signatures, equalize, batch_size)
-    for name in static:
-        log(f"Converting to {name}")
-        float32, ranges = calibrated[name]
-        tflite = quantize(float32, name, ranges, keep_float=in_float)
-        learn_rounding(tflite, unpack_model(float32), moments_of(float32))
-        yield name, tflite
-
-
-def calibrate(
-    copy,
-    formats: Sequence[str],
-    images,
-    signatures: Sequence[str] = (CLASSIFY,),
-    equalize: bool = True,
-    batch_size: int = 1,
-) -> dict[str, tuple[bytes, dict[str, dict]]]:
-    """The float32 files and the ranges that static formats are quantized from.
-
-    Args:
-        copy: A `folded_copy`, rotated or not; with `equalize` its queries and keys are balanced in place, for "int8"
-            its pixels are folded.
-        formats: Some of `STATIC`.
-        images: See `checked_calibration`.
-        signatures, equalize, batch_size: See `write_tflite`.
-
-    Returns:
-        Format -> (content of the float32 file, ranges), see `activation_ranges`.
-    """
-    if equalize:
-        balance_attention(copy, attention_ranges(copy, images))
-    sizes = {}
-    for integers in sorted({name == "int8" for name in formats}):  # int8 last: it changes the copy
-        if integers:
-            fold_pixels(copy)
-            measure_square_sums(copy, signatures[0], images)
-        float32 = convert(copy, signatures, INTEGERS if integers else FLOAT, batch_size=batch_size)
-        tflite = unpack_model(float32)
-        ranges = fixed_ranges(tflite, activation_ranges(float32, images, narrow=integers))
-        for name in [name for name in formats if (name == "int8") == integers]:
-            # 16-bit integers always have the zero point 0.
-            of_bits = symmetric_ranges if ACTIVATION_BITS[name] == 8 else uneven_ranges
-            sizes[name] = float32, of_bits(tflite, ranges)
-    return sizes
-
-
-def convert(
-    copy, signatures: Sequence[str] = (CLASSIFY,), form: str = FLOAT, half: bool = False, batch_size: int = 1
-) -> bytes:
-    """Converts an `export_copy` to a float32 TFLite model; with `half`, its weights are float16."""
-    spec = tf.TensorSpec((batch_size, *copy.image_size, copy.channels), tf.float32, name=INPUT)
-    functions = {
-        name: tf.function(signature_function(copy, name, form), [spec], autograph=False).get_concrete_function()
-        for name in signatures
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            save_functions(folder, functions, {})  # half the time of Keras's exporter, which saves all objects
-        except tf.errors.OpError as error:
-            raise OSError(
-                f"The folder {tempfile.gettempdir()} for temporary files cannot be written: {disk_reason(error)}. Free "
-                "some space there, or set TMPDIR to another disk."
-            ) from error
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(signatures))
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        if half:
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            converter.target_spec.supported_types = [tf.float16]
-        try:
-            return converter.convert()
-        except Exception as error:  # of a class that TensorFlow does not export
-            if not (missing := re.search(r"(?:TF Select|Custom) ops: (.*)", str(error))):
-                raise
-            raise ValueError(
-                f"{copy.name} has operations that TFLite lacks, or lacks for so many axes: {missing[1]}. Use "
-                "write_saved_model or write_onnx."
-            ) from error
-
-
-def check_request(model, formats: Sequence[str], signatures: Sequence[str] = (CLASSIFY,)):
-    """Raises ValueError for a model, formats or signatures that `write_tflite` does not support."""
-    for name, names in (("formats", formats), ("signatures", signatures)):
-        if isinstance(names, str):
-            raise ValueError(f"`{name}` must be a list. Received: the string {names!r}. Pass {name}=[{names!r}]")
-    check_exportable(model, "A .tflite file")
-    check_pooled(model)
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown or not formats:
-        raise ValueError(f"`formats` must be some of {', '.join(FORMATS)}. Received: {list(formats)}")
-    if model.channels not in (1, 3):
-        raise ValueError(
-            f"A .tflite file takes RGB or gray images. Received: {model.name}, of {model.channels} channels. Use "
-            "write_saved_model or write_onnx."
-        )
-    integers = [name for name in formats if name not in FLOATS]
-    if isinstance(model, OuterModel) and integers:
-        raise ValueError(
-            f"A model around one of keras_vit is written in {', '.join(FLOATS)}. Received: {model.name} and "
-            f"{', '.join(integers)}, for which the layers are rewritten. Export {model.ours.name}, the model inside."
-        )
-    available = available_signatures(model)
-    if CLASSIFY in signatures and CLASSIFY not in available:
-        check_no_projection(model)
-        raise ValueError(f"{model.name} has no head to classify with. Pass signatures=('embed',), or add a head.")
-    if not signatures or len(set(signatures)) < len(signatures) or set(signatures) - set(available):
-        raise ValueError(
-            f"`signatures` must be some of {', '.join(available)}, which {model.name} has. Received: {list(signatures)}"
-        )
-
-
-def checked_calibration(images, model, name: str, signatures: Sequence[str] = (CLASSIFY,)) -> np.ndarray:
-    """Calibration images of a format of `STATIC`, (n, H, W, 3) float32."""
-    if len(signatures) > 1:
-        raise ValueError(f"Format {name!r} supports one signature per file. Received: {list(signatures)}")
-    what = f"Format {name!r} requires `calibration`, best 100 to 500 images of the training set:"
-    return checked_images(images, model, what, MIN_IMAGES)
+    for copy, form, names in prepared_copies(request, log):
+        float32 = None
+        for name in names:
+            log(f"Converting to {name}")
+            if float32 is None or name in FLOATS:
+                content = convert(copy, signatures, form, half=name == "float16", batch_size=request.batch_size)
+                float32 = Float32File(content, request.calibration)
+            if name in FLOATS:
+                tflite = float32.model
+            else:
+                tflite = quantize(float32, name, request.in_float if name in STATIC else ())
+                if request.calibration is not None:
+                    learn_rounding(tflite, float32)
+            if not files:  # before the first one, which it describes: what follows may fail
+                preprocessing = json.dumps(request.model.preprocessing.get_config(), indent=2) + "\n"
+                write_file(folder / PREPROCESSING_FILE, preprocessing.encode())
+            files[name] = folder / f"{stem}-{name}.tflite"
+            write_file(files[name], pack_with_metadata(tflite, request.description, signatures[0]))
+    return {name: files[name] for name in FORMATS if name in files}

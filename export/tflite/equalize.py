@@ -1,25 +1,73 @@
-"""Evens out channels without changing the function: weights take over scales, and tokens are rotated. D width.
+"""The copy of a model that files are converted from: weights take over scales, and tokens are rotated. D width.
 
 An integer tensor has one scale for all its channels. A few channels of a trained ViT are many times as wide as the rest
 ("Massive Activations in Large Language Models", arXiv 2402.17762, section 5), which leaves the others with few of the
 256 levels. After a layer normalization, most of the difference comes from its gamma, which `fold_norms` removes;
-`rotate_tokens` does it between the blocks, `balance_attention` between queries and keys.
+`rotate_tokens` does it between the blocks, `balance_attention` between queries and keys. None of them changes the
+function.
 """
 
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.tflite.graph_rewrite import encoder_blocks, export_copy, is_rewritten
+from keras_vit.export.tflite.arithmetic import FLOAT, HALF, INTEGERS, layer_norm
+from keras_vit.export.tflite.encoder import attention_ranges, encoder_blocks, is_rewritten
+from keras_vit.export.tflite.request import DYNAMIC, FLOATS, STATIC, Request
+from keras_vit.export.tflite.signatures import measure_square_sums
 from keras_vit.layers.pooling import AttentionPooling, TokenAndAveragePooling
+from keras_vit.models.copying import float32_copy
+
+
+def prepared_copies(request: Request, log: Callable[[str], object] = lambda text: None) -> Iterator[tuple]:
+    """Yields (copy, form of its arithmetic, formats) for each kind of the requested formats.
+
+    It is one copy, which is changed for the next formats; the function that it computes stays.
+    """
+    copy = folded_copy(request.model)
+    floats, dynamic, static = ([name for name in kind if name in request.formats] for kind in (FLOATS, DYNAMIC, STATIC))
+    if floats:
+        yield copy, HALF, floats  # GPUs compute both in half precision
+    if request.equalize and (dynamic or static):
+        rotate_tokens(copy)
+    if dynamic:
+        yield copy, FLOAT, dynamic
+    if static:
+        log("Calibrating the ranges of activations")
+    if request.equalize and static and encoder_blocks(copy):
+        balance_attention(copy, attention_ranges(copy, request.calibration))
+    if others := [name for name in static if name != "int8"]:
+        yield copy, FLOAT, others
+    if "int8" in static:
+        fold_pixels(copy)
+        measure_square_sums(copy, request.signatures[0], request.calibration)
+        yield copy, INTEGERS, ["int8"]
 
 
 def folded_copy(model):
-    """An `export_copy` after `fold_norms`."""
-    copy = export_copy(model)
+    """A float32 copy after `fold_norms`, whose queries have the factor 1 / sqrt(d) of attention."""
+    copy = float32_copy(model)
+    if is_rewritten(copy) and (initial := copy.encoder.initial_norm):
+        copy.encoder.initial_norm = partial(layer_norm, initial)  # `encode` applies it
+    for block in encoder_blocks(copy):
+        _scale_queries(block.attention)
     fold_norms(copy)
     return copy
+
+
+def _scale_queries(attention):
+    width = attention.out.kernel.shape[0]
+    factor = (width // attention.num_heads) ** -0.5
+    if attention.query_norm is not None:
+        weights = (attention.query_norm.gamma, attention.query_norm.beta)
+        for weight in weights:
+            weight.assign(weight * factor)
+    else:
+        for weight in (attention.qkv.kernel, attention.qkv.bias):
+            query, rest = np.split(weight.numpy(), [width], axis=-1)
+            weight.assign(np.concatenate([query * factor, rest], axis=-1))
 
 
 def fold_norms(model):
@@ -55,7 +103,7 @@ def balance_attention(model, ranges):
         model: A `folded_copy`; blocks with normalized queries and keys, or with relative positions, which queries are
             multiplied with too, keep theirs.
         ranges: Smallest, largest and mean values of queries, keys and values, (3, 3 D) per block; see
-            `calibration.attention_ranges`.
+            `attention_ranges`.
     """
     for block, (low, high, mean) in zip(encoder_blocks(model), np.asarray(ranges, "float64"), strict=True):
         layer = block.attention

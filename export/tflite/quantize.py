@@ -10,29 +10,23 @@ import logging
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from litert_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
 from keras_vit.export.names import ATTENTION_PROJECTIONS, HEAD, NORM, PATCHES, ROTATE_BACK, VALUES
+from keras_vit.export.tflite.calibration import Float32File
 from keras_vit.export.tflite.flatbuffer import MIN_RUNTIME, operator_code, operators_of_kind, unpack_model
-from keras_vit.export.tflite.graph_rewrite import encoder_blocks
+from keras_vit.export.tflite.ranges import integer_ranges
+from keras_vit.export.tflite.request import DYNAMIC, INT4, STATIC, any_of
 
 _Code = schema.BuiltinOperator
 Operation = qtyping.TFLOperationName
 Algorithm = algorithm_manager.AlgorithmName
 # Weights are int8 with one scale per output channel; those of 4 bits have one per _BLOCK inputs of an output channel.
 _BLOCK = 32  # the smallest of XNNPACK and litert-quantizer
-INT4 = "int4-weights"
-DYNAMIC = ("dynamic-int8", INT4)  # activations are quantized at run time, within each matrix product
-STATIC = {
-    "mixed-int8": (Operation.BATCH_MATMUL,),  # of queries and keys; the rest as in dynamic-int8
-    "int8": (Operation.ALL_SUPPORTED,),
-    "int16x8": (Operation.ALL_SUPPORTED,),
-}
-ACTIVATION_BITS = {"mixed-int8": 8, "int8": 8, "int16x8": 16}
+_ACTIVATION_BITS = {"mixed-int8": 8, "int8": 8, "int16x8": 16}
 # Dtypes of the inputs of FULLY_CONNECTED and GELU -> version of FULLY_CONNECTED that an older runtime rejects, and the
 # first TensorFlow with the kernel (LiteRT's op_version.cc and runtime_version.cc). Older ones ignore the scales of
 # channels and return noise. Blocks of 4 bits have no version of their own, but came with version 14: of TensorFlow 2.20
@@ -46,57 +40,58 @@ _NEW_KERNELS = {
 _SQUARES = (_Code.SQUARE, _Code.SQUARED_DIFFERENCE)
 _SUMS = (_Code.ADD, _Code.SUB, _Code.MUL, _Code.MEAN, _Code.SUM)
 _OF_VARIANCES = (*_SQUARES, *_SUMS, _Code.RSQRT, _Code.SQRT, _Code.MAXIMUM, _Code.RESHAPE)
-ALL_ELSE = "all else"  # pixels, patches, the last normalization
 
 
-def quantize(float32: bytes, name: str, ranges: dict | None = None, keep_float: tuple[str, ...] = ()) -> schema.ModelT:
+def quantize(float32: Float32File, name: str, keep_float: tuple[str, ...] = ()) -> schema.ModelT:
     """Converts a float32 model to an integer format.
 
     Args:
-        float32: The content of a .tflite file.
+        float32: The file, for `STATIC` with images.
         name: A format of `DYNAMIC` or `STATIC`.
-        ranges: For `STATIC`, the result of `calibration.activation_ranges`.
         keep_float: Regular expressions; operations whose output name matches one stay in float32.
 
     Returns:
         The model, see `unpack_model`. Input and output are uint8 for "int8", unless `keep_float` matches them, and
         float32 for the other formats.
     """
-    work = quantizer.Quantizer(bytearray(float32))
+    work = quantizer.Quantizer(bytearray(float32.content))
     if name in (*DYNAMIC, "mixed-int8"):
         work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
         # XNNPACK has no depthwise convolution of float activations and integer weights, and these weights are few.
         work.update_quantization_recipe(".*", Operation.DEPTHWISE_CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
     if name in ("dynamic-int8", "mixed-int8"):
         # NPUs run matrix products of float activations and 8-bit weights, but no convolution.
-        work.update_quantization_recipe(_any_of([PATCHES]), Operation.CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
+        work.update_quantization_recipe(any_of([PATCHES]), Operation.CONV_2D, algorithm_key=Algorithm.NO_QUANTIZE)
     if name == INT4:  # First and last layer stay at 8 bits, as is usual, and so do the projections of attention
         # (1/12 of the weights that cause a third of the error of DINOv2-S).
-        granularity = _granularity(float32)
-        inner = f"^(?!.*{_any_of([HEAD, ATTENTION_PROJECTIONS, ROTATE_BACK])})"
+        granularity = _granularity(float32.model)
+        inner = f"^(?!.*{any_of([HEAD, ATTENTION_PROJECTIONS, ROTATE_BACK])})"
         work.add_dynamic_config(inner, Operation.FULLY_CONNECTED, 4, granularity, Algorithm.OCTAV)
-    for operation in STATIC.get(name, ()):
-        work.add_static_config(".*", operation, ACTIVATION_BITS[name], 8)
+    ranges = None
     if name in STATIC:
+        # Of mixed-int8, only the products of queries and keys; the rest as in dynamic-int8.
+        operations = Operation.BATCH_MATMUL if name == "mixed-int8" else Operation.ALL_SUPPORTED
+        work.add_static_config(".*", operations, _ACTIVATION_BITS[name], 8)
+        ranges = integer_ranges(float32, name)
         for end in (Operation.INPUT, Operation.OUTPUT):
             work.update_quantization_recipe(".*", end, algorithm_key=Algorithm.NO_QUANTIZE)
     if name == "mixed-int8":
         # Attention weights are small: with steps for the largest of them, most would become 0.
-        work.update_quantization_recipe(_any_of([VALUES]), Operation.BATCH_MATMUL, algorithm_key=Algorithm.NO_QUANTIZE)
+        work.update_quantization_recipe(any_of([VALUES]), Operation.BATCH_MATMUL, algorithm_key=Algorithm.NO_QUANTIZE)
     if name == "int16x8":
         # A variance is a square: with steps for its whole range, small ones, whose inverse root matters, become 0.
-        for operation in _variances(unpack_model(float32)):
+        for operation in _variances(float32.model):
             pattern = f"^{re.escape(operation)}(;|$)"
             work.update_quantization_recipe(pattern, Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
-        work.update_quantization_recipe(_any_of([NORM]), Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
+        work.update_quantization_recipe(any_of([NORM]), Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
         # The converter names a matrix product after the normalization that it folded into it.
-        work.add_static_config(_any_of([NORM]), Operation.FULLY_CONNECTED, ACTIVATION_BITS[name], 8)
+        work.add_static_config(any_of([NORM]), Operation.FULLY_CONNECTED, _ACTIVATION_BITS[name], 8)
     for pattern in keep_float:
         work.update_quantization_recipe(pattern, Operation.ALL_SUPPORTED, algorithm_key=Algorithm.NO_QUANTIZE)
     with _quiet():
         result = work.quantize(ranges, enable_progress_bar=False, enable_progress_report=False)
     model = unpack_model(result.quantized_model)
-    _fit_biases(model, unpack_model(float32))
+    _fit_biases(model, float32.model)
     if name == "int8":
         use_integer_operations(model)
         _use_uint8_ends(model)
@@ -171,7 +166,7 @@ def _reject_old_runtimes(model):
 
 def _granularity(float32):
     """One scale for `_BLOCK` inputs of an output, or for all if their number is no multiple in some layer."""
-    products = operators_of_kind(unpack_model(float32), _Code.FULLY_CONNECTED)
+    products = operators_of_kind(float32, _Code.FULLY_CONNECTED)
     if any(graph.tensors[product.inputs[1]].shape[1] % _BLOCK for graph, product in products):
         return qtyping.QuantGranularity.CHANNELWISE
     return qtyping.QuantGranularity.BLOCKWISE_32
@@ -258,32 +253,6 @@ def _use_uint8_ends(model):
         graph.tensors[end].quantization = schema.QuantizationParametersT(
             scale=quantization.scale, zeroPoint=np.array(quantization.zeroPoint, "int64") + 128
         )
-
-
-def part_names(model) -> list[str]:
-    """Attention and MLP of each block, such as "block_3/mlp", "head" and "all else"."""
-    branches = ("attention", "mlp")
-    blocks = [f"{block.name}/{branch}" for block in encoder_blocks(model) for branch in branches]
-    return [*blocks, *["head"] * bool(model.num_classes), ALL_ELSE]
-
-
-def operations_of(model, parts: Sequence[str]) -> tuple[str, ...]:
-    """Regular expressions, one of which matches the name of each operation of these parts, for `quantize`."""
-    if isinstance(parts, str):
-        raise ValueError(f"`keep_float` must be a list. Received: the string {parts!r}. Pass keep_float=[{parts!r}]")
-    names = part_names(model)
-    if unknown := [part for part in parts if part not in names]:
-        raise ValueError(f"Parts of {model.name}: {', '.join(names)}. Received: {', '.join(unknown)}")
-    return tuple(f".*{_any_of([part])}.*" if part != ALL_ELSE else f"^(?!.*{_any_of(names[:-1])}).*" for part in parts)
-
-
-def all_but(model, part: str) -> tuple[str, ...]:
-    """The same for the operations of all other parts."""
-    return (f".*{_any_of(part_names(model)[:-1])}.*" if part == ALL_ELSE else f"^(?!.*{_any_of([part])}).*",)
-
-
-def _any_of(names):
-    return f"({'|'.join(re.escape(HEAD if name == 'head' else name) for name in names)})"
 
 
 @contextlib.contextmanager

@@ -10,14 +10,13 @@ import numpy as np
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from keras_vit.export.tflite.flatbuffer import operators_of_kind
+from keras_vit.export.tflite.calibration import Float32File, linear_layers, patch_size
 
 _DAMPING = 0.01  # of the mean second moment, as in the paper
 # Moments of few tokens are noise, such as of 200 class tokens, all that the last block of a ViT reads. This, times the
 # number of inputs, over that of tokens, is added: on other photographs, the errors of DINOv2-S were a quarter smaller.
 _NOISE = 0.05
 _SWEEPS = 3  # of coordinate descent; later ones change the errors by less than 1 %
-_LINEAR = (schema.BuiltinOperator.FULLY_CONNECTED, schema.BuiltinOperator.CONV_2D)
 _BITS = {schema.TensorType.INT4: 4, schema.TensorType.INT8: 8}
 _CLIPPING = np.linspace(0.6, 1.0, 11)  # largest integer's value, relative to the largest weight
 
@@ -112,26 +111,7 @@ def _best_scale(weights, importance, low, high):
     return scales[np.argmin(errors, axis=0), np.arange(len(largest))]
 
 
-def linear_layers(model: schema.ModelT) -> list[tuple[schema.SubGraphT, schema.OperatorT]]:
-    """The operators whose weights `learn_rounding` rounds, each with its subgraph."""
-    return [found for code in _LINEAR for found in operators_of_kind(model, code)]
-
-
-def patch_size(graph: schema.SubGraphT, layer: schema.OperatorT) -> tuple[int, int] | None:
-    """Height and width of the patches that a linear layer multiplies, (1, 1) for a FULLY_CONNECTED.
-
-    None for a convolution whose patches overlap, are padded or have gaps.
-    """
-    if layer.builtinOptionsType == schema.BuiltinOptions.FullyConnectedOptions:
-        return 1, 1
-    (height, width), options = map(int, graph.tensors[layer.inputs[1]].shape[1:3]), layer.builtinOptions
-    rows, columns = graph.tensors[layer.inputs[0]].shape[1:3]
-    padded = options.padding == schema.Padding.SAME and (rows % height or columns % width)
-    apart = (options.strideH, options.strideW) == (height, width) != (1, 1)
-    return (height, width) if apart and not padded and options.dilationHFactor == options.dilationWFactor == 1 else None
-
-
-def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
+def learn_rounding(model: schema.ModelT, float32: Float32File):
     """Rounds the integer weights of a model again, in place, and subtracts the mean error from biases.
 
     Weights of 8 bits keep their scales. Convolutions are those of patches. Weights that several layers share stay as
@@ -144,13 +124,13 @@ def learn_rounding(model: schema.ModelT, float32: schema.ModelT, moments: dict):
         for index in operator.inputs
         if index >= 0
     )
-    for (graph, product), (before, original) in zip(linear_layers(model), linear_layers(float32), strict=True):
+    for (graph, product), (before, original) in zip(linear_layers(model), linear_layers(float32.model), strict=True):
         weight, exact = graph.tensors[product.inputs[1]], before.tensors[original.inputs[1]]
-        of_input = moments.get((before.tensors[original.inputs[0]].name.decode(), patch_size(before, original)))
+        of_input = float32.moments.get((before.tensors[original.inputs[0]].name.decode(), patch_size(before, original)))
         bits = _BITS.get(weight.type)
         if bits is None or of_input is None or model.buffers[weight.buffer].data is None or uses[weight.buffer] > 1:
             continue
-        exact = float32.buffers[exact.buffer].data.view("float32").reshape(exact.shape[0], -1)
+        exact = float32.model.buffers[exact.buffer].data.view("float32").reshape(exact.shape[0], -1)
         if len(of_input) != exact.shape[1] + 1:
             continue
         details = weight.quantization.details

@@ -6,6 +6,7 @@ from keras_vit.keras_internals import all_layers, has_lora, is_quantized
 from keras_vit.layers.patches import resample_patch_embedding
 from keras_vit.layers.positions import resample_grid
 from keras_vit.messages import first_names
+from keras_vit.models.outer_model import OuterModel
 from keras_vit.named_weights import (
     PATCH_KERNEL,
     as_parts,
@@ -16,6 +17,21 @@ from keras_vit.named_weights import (
     named_weights,
     with_channels,
 )
+
+
+def float32_copy(model):
+    """The same model with the same weights that computes in float32, whatever precision it was trained in.
+
+    A model around ours is returned as it is; raises a ValueError if it computes in another precision.
+    """
+    if isinstance(model, OuterModel):
+        other = {layer.compute_dtype for layer in all_layers(model.model)} - {"float32"}
+        if other:
+            raise ValueError(f"Expected a model around ours in float32. Received: {model.name} in {min(other)}.")
+        return model
+    copy = type(model).from_config({**model.get_config(), "dtype": "float32", "inner_layers": {}})
+    copy_weights(model, copy)
+    return copy
 
 
 def copy_weights(source, target, skip=(), resample: str = "corners"):

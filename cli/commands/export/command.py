@@ -131,8 +131,7 @@ def check_request(options):
         check_dataset(options.dataset)
     if not options.formats:
         raise ValueError("No formats. Pass --formats, such as float32 dynamic-int8.")
-    from keras_vit.export.tflite.calibration import MIN_IMAGES  # takes seconds, as all imports from here on
-    from keras_vit.export.tflite.quantize import INT4, STATIC
+    from keras_vit.export.tflite.request import INT4, MIN_IMAGES, STATIC  # takes seconds, as all imports from here on
 
     calibrated = [name for name in options.formats if name in STATIC]
     if options.target:

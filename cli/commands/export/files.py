@@ -43,8 +43,7 @@ class ExportData:
         names = read_class_names(options.class_names) if options.class_names else None
         if options.dataset is None:
             return cls(class_names=names or known_names(model))
-        from keras_vit.export.tflite.calibration import MIN_IMAGES
-        from keras_vit.export.tflite.quantize import INT4, STATIC
+        from keras_vit.export.tflite.request import INT4, MIN_IMAGES, STATIC
         from keras_vit.recipes.data import count_examples, open_dataset
         from keras_vit.recipes.data.model_classes import unlabeled, with_model_classes
         from keras_vit.recipes.recipe import Data
@@ -129,7 +128,7 @@ def write_files(options, model, data, folder) -> dict[str, Path]:
         files[name] = write_onnx(model, file, names, dtype=dtype, pixels=name == "onnx-pixels")
     formats = [name for name in options.formats if name in FORMATS]
     if "web" in options.formats:
-        from keras_vit.export.tflite.graph_rewrite import available_signatures
+        from keras_vit.export.tflite.request import available_signatures
         from keras_vit.export.web.page import MODEL_FILE
 
         # A separate file: the page also shows attention, and MediaPipe's files have one signature only.
@@ -224,7 +223,7 @@ def explain(options, failures) -> str:
 def print_sensitivity(options, model, data) -> int:
     """Prints the parts of the model by the error of quantizing each; writes nothing."""
     from keras_vit.export.exported.sensitivity import analyze_sensitivity, sensitivity_table
-    from keras_vit.export.tflite.quantize import STATIC
+    from keras_vit.export.tflite.request import STATIC
 
     for name in [name for name in options.formats if name in STATIC]:
         print("\n" + sensitivity_table(name, analyze_sensitivity(model, name, data.calibration, data.images)))

@@ -13,12 +13,14 @@ from onnx.reference import ReferenceEvaluator
 
 from keras_vit.export import FORMATS, write_onnx, write_saved_model, write_tflite
 from keras_vit.export.tflite.arithmetic import INTEGERS
-from keras_vit.export.tflite.calibration import activation_ranges, fixed_ranges
-from keras_vit.export.tflite.convert import convert
+from keras_vit.export.tflite.calibration import Float32File
 from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import run_tflite
-from keras_vit.export.tflite.quantize import DYNAMIC, STATIC, quantize
+from keras_vit.export.tflite.quantize import quantize
+from keras_vit.export.tflite.ranges import activation_ranges, fixed_ranges
+from keras_vit.export.tflite.request import DYNAMIC, STATIC
+from keras_vit.export.tflite.signatures import convert
 
 pytestmark = pytest.mark.slow
 FLOAT_ERRORS = {"float32": 1e-3, "saved_model": 1e-3, "onnx float32": 1e-3}
@@ -41,13 +43,12 @@ def test_operations_of_others_are_not_taken_for_ours():
     renamed = unpack_model(float32 := convert(folded_copy(model), form=INTEGERS))
     for index, tensor in enumerate(renamed.subgraphs[0].tensors):
         tensor.name = f"{NAMES[index % len(NAMES)]}/{tensor.name.decode()}/mul".encode()
-    contents, results = (float32, pack_model(renamed)), []
-    for content in contents:
-        measured = activation_ranges(content, images, narrow=True)
-        ranges = fixed_ranges(unpack_model(content), measured)
-        assert ranges == measured and len(ranges) > 40
+    files, results = [Float32File(content, images) for content in (float32, pack_model(renamed))], []
+    for file in files:
+        measured = activation_ranges(file, narrow=True)
+        assert fixed_ranges(file.model, measured) == measured and len(measured) > 40
         for name in (*DYNAMIC, *STATIC):
-            (graph,) = quantize(content, name, ranges if name in STATIC else None).subgraphs
+            (graph,) = quantize(file, name).subgraphs
             scales = [tensor.quantization and str(tensor.quantization.scale) for tensor in graph.tensors]
             results.append((len(graph.operators), [tensor.type for tensor in graph.tensors], scales))
     half = len(results) // 2

@@ -12,6 +12,7 @@ from keras_vit.export.npu import compile_for_npu, find_chip, npu_table, run_on_s
 from keras_vit.export.npu.chips import qualcomm_libraries
 from keras_vit.export.npu.compile import compile_with_litert, partitions
 from keras_vit.export.tflite import quantize
+from keras_vit.export.tflite.calibration import Float32File
 from keras_vit.export.tflite.flatbuffer import pack_model
 from keras_vit.export.tflite.graph import read_graph, run_tflite
 
@@ -44,7 +45,7 @@ def test_all_on_the_npu(artifacts, compiled):
 
 
 def quantized(artifacts, name, path):
-    path.write_bytes(pack_model(quantize.quantize(artifacts["float32"].read_bytes(), name)))
+    path.write_bytes(pack_model(quantize.quantize(Float32File(artifacts["float32"].read_bytes()), name)))
     return path
 
 

@@ -25,9 +25,9 @@ from keras_vit.export.tflite.arithmetic import (
     softmax_times,
     watch_norms,
 )
-from keras_vit.export.tflite.convert import convert
 from keras_vit.export.tflite.equalize import folded_copy
 from keras_vit.export.tflite.graph import read_graph, run_tflite
+from keras_vit.export.tflite.signatures import convert
 from keras_vit.images.resizing import resized
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.resnet.standardized_conv import GroupNorm

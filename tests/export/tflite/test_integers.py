@@ -12,14 +12,16 @@ from ai_edge_litert.schema_py_generated import BuiltinOperator, ModelT, TensorTy
 from keras_vit.export import FORMATS, write_tflite
 from keras_vit.export.exported.parity import logit_cosine
 from keras_vit.export.tflite.arithmetic import watch_norms
-from keras_vit.export.tflite.calibration import activation_ranges, measure_square_sums
+from keras_vit.export.tflite.calibration import Float32File
+from keras_vit.export.tflite.encoder import normalize
 from keras_vit.export.tflite.equalize import fold_pixels, folded_copy, rotate_tokens
 from keras_vit.export.tflite.flatbuffer import pack_model, unpack_model
 from keras_vit.export.tflite.graph import read_delegation, read_graph, run_tflite
-from keras_vit.export.tflite.graph_rewrite import normalize, signature_function
 from keras_vit.export.tflite.metadata import read_description
 from keras_vit.export.tflite.quantize import use_integer_operations
+from keras_vit.export.tflite.ranges import activation_ranges
 from keras_vit.export.tflite.rounding import round_weights
+from keras_vit.export.tflite.signatures import measure_square_sums, signature_function
 from keras_vit.inspect.attention import rollout
 
 pytestmark = pytest.mark.slow
@@ -31,13 +33,13 @@ def float32(artifacts):
 
 
 def test_ranges_cover_all_images(float32, images):
-    ranges, *single = (activation_ranges(float32, some) for some in (images[:3], *images[:3, None]))
+    ranges, *single = (activation_ranges(Float32File(float32, some)) for some in (images[:3], *images[:3, None]))
     assert len(ranges) > 50 and all(one.keys() == ranges.keys() for one in single)
     for name, ends in ranges.items():
         assert ends["min"].item() == min(one[name]["min"].item() for one in single)
         assert ends["max"].item() == max(one[name]["max"].item() for one in single)
     assert any(ranges[name]["max"].item() > single[0][name]["max"].item() for name in ranges)
-    for name, ends in activation_ranges(float32, images[:3], narrow=True).items():
+    for name, ends in activation_ranges(Float32File(float32, images[:3]), narrow=True).items():
         low, halfway = (np.quantile([one[name]["min"].item() for one in single], q) for q in (0, 0.5))
         halfway = (low + halfway) / 2
         if "embedding" in name:

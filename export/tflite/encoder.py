@@ -1,94 +1,19 @@
-"""The forward pass and the signatures, rewritten for TFLite converters, quantizers and delegates.
+"""The forward pass of our models, rewritten for TFLite converters, quantizers and delegates.
 
-B images, N tokens, D width, K heads, h w patch grid.
-
-Static shapes, at most four axes, and only operations that XNNPACK, GPU delegates and quantizers support. The
-results equal the model's up to rounding.
+B images, N tokens, D width, K heads, d width of a head. Static shapes, at most four axes, and only operations that
+XNNPACK, GPU delegates and quantizers support. The results equal the model's up to rounding.
 """
 
-from contextlib import contextmanager
 from functools import partial
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.checks import float32_copy
-from keras_vit.export.names import (
-    ATTENTION,
-    ATTENTION_PROJECTIONS,
-    CLASSIFY,
-    EMBED,
-    EMBEDDING,
-    HEAD,
-    NORM,
-    OUTPUTS,
-    PATCHES,
-    VALUES,
-)
-from keras_vit.export.tflite.arithmetic import (
-    FLOAT,
-    INTEGERS,
-    add_with_error,
-    arithmetic,
-    current_arithmetic,
-    group_norm,
-    layer_norm,
-    softmax_times,
-)
-from keras_vit.inspect.attention import patch_share
-from keras_vit.keras_internals import all_layers
-from keras_vit.layers import EncoderBlock, PatchEmbedding
-from keras_vit.layers.norm import LayerNorm
+from keras_vit.export.names import ATTENTION_PROJECTIONS, EMBEDDING, VALUES
+from keras_vit.export.tflite.arithmetic import INTEGERS, add_with_error, current_arithmetic, layer_norm, softmax_times
+from keras_vit.layers import EncoderBlock
 from keras_vit.layers.pooling import AttentionPooling, TokenPooling
-from keras_vit.layers.resnet.standardized_conv import GroupNorm
 from keras_vit.models import VisionTransformer
-from keras_vit.models.classification import has_classes, is_projection, output_activation
-from keras_vit.models.image_model import ImageModel
-from keras_vit.models.outer_model import OuterModel
-
-
-def export_copy(model):
-    """A float32 copy whose weights may be changed: the factor 1 / sqrt(d) of attention is folded into its queries."""
-    copy = float32_copy(model)
-    for block in encoder_blocks(copy):
-        _scale_queries(block.attention)
-    if is_rewritten(copy) and (initial := copy.encoder.initial_norm):
-        copy.encoder.initial_norm = partial(layer_norm, initial)  # `encode` applies it
-    return copy
-
-
-@contextmanager
-def _rewritten_layers(model):
-    """Layers that Keras calls, within: group normalizations of at most four axes, and names for the passes over a file.
-
-    The layers may be the user's own, of an `OuterModel`.
-    """
-    changed = []
-    for layer in all_layers(model):
-        if isinstance(layer, GroupNorm):
-            layer.call = _named(NORM, partial(group_norm, layer))
-        elif isinstance(layer, (LayerNorm, PatchEmbedding)):
-            layer.call = _named(NORM if isinstance(layer, LayerNorm) else PATCHES, layer.call)
-        else:
-            continue
-        changed.append(layer)
-    try:
-        yield
-    finally:
-        for layer in changed:
-            del layer.call
-
-
-def _named(name, function):
-    """The function, whose operations have this name."""
-
-    def call(*arguments, **keywords):
-        with tf.name_scope(name):
-            return function(*arguments, **keywords)
-
-    return call
-
 
 _FORWARD = ("call", "features", "embed", "add_tokens", "encode", "apply_blocks", "pool", "both_heads")
 
@@ -105,33 +30,11 @@ def encoder_blocks(model) -> list:
     return [block for block in model.encoder.blocks if type(block) is EncoderBlock] if is_rewritten(model) else []
 
 
-def _scale_queries(attention):
-    width = attention.out.kernel.shape[0]
-    factor = (width // attention.num_heads) ** -0.5
-    if attention.query_norm is not None:
-        weights = (attention.query_norm.gamma, attention.query_norm.beta)
-        for weight in weights:
-            weight.assign(weight * factor)
-    else:
-        for weight in (attention.qkv.kernel, attention.qkv.bias):
-            query, rest = np.split(weight.numpy(), [width], axis=-1)
-            weight.assign(np.concatenate([query * factor, rest], axis=-1))
-
-
-def normalize(images, preprocessing):
-    """(pixel / 255 - mean) / std, as `keras_vit.Preprocessing`; by scalars if all channels have the same."""
-    mean, std = (tf.constant(values, "float32") for values in (preprocessing.mean, preprocessing.std))
-    if len(set(preprocessing.mean)) == len(set(preprocessing.std)) == 1:
-        mean, std = mean[0], std[0]
-    # In this order: TFLite's 16-bit subtraction fails where the range of the tensor is twice the constant or more.
-    return (images - 255 * mean) * (1 / (255 * std))
-
-
 def encode(model, images, *, read: int | None = None, norm_outputs=None):
     """Runs embedding and encoder blocks.
 
     Args:
-        model: An `export_copy`.
+        model: A `folded_copy`, rotated or not.
         images: (B, H, W, 3) after `normalize`; in [0, 255] if the model has `takes_pixels`, see `fold_pixels`.
         read: Number of first tokens that the last block computes, from `tokens_read`; None for all.
         norm_outputs: List to which the outputs of the blocks' layer normalizations are appended, (B, N, D) each.
@@ -167,12 +70,30 @@ def tokens_read(model) -> int | None:
     return model.pooling.count if reducible and not model.encoder.config.relative_positions else None
 
 
-def layer_norm_outputs(model, images):
-    """Outputs of the plain blocks' layer normalizations for images in [0, 255]: two per block, (B, N, D) each."""
-    outputs = []
-    if encoder_blocks(model):
-        encode(model, normalize(images, model.preprocessing), norm_outputs=outputs)
-    return outputs
+def attention_ranges(model, images):
+    """Smallest, largest and mean value of each channel of queries, keys and values: one array (3, 3 D) per block."""
+    layers = [block.attention.qkv for block in encoder_blocks(model)]
+
+    @tf.function
+    def statistics(image):
+        norm_outputs: list = []
+        encode(model, normalize(image, model.preprocessing), norm_outputs=norm_outputs)
+        outputs = [layer(x)[0] for layer, x in zip(layers, norm_outputs[::2])]  # (N, 3 D)
+        return [
+            [reduce(values, axis=0) for reduce in (tf.reduce_min, tf.reduce_max, tf.reduce_mean)] for values in outputs
+        ]
+
+    low, high, mean = np.array([statistics(tf.constant(image[None])) for image in images]).transpose(2, 0, 1, 3)
+    return np.stack([low.min(axis=0), high.max(axis=0), mean.mean(axis=0)], axis=1)
+
+
+def normalize(images, preprocessing):
+    """(pixel / 255 - mean) / std, as `keras_vit.Preprocessing`; by scalars if all channels have the same."""
+    mean, std = (tf.constant(values, "float32") for values in (preprocessing.mean, preprocessing.std))
+    if len(set(preprocessing.mean)) == len(set(preprocessing.std)) == 1:
+        mean, std = mean[0], std[0]
+    # In this order: TFLite's 16-bit subtraction fails where the range of the tensor is twice the constant or more.
+    return (images - 255 * mean) * (1 / (255 * std))
 
 
 def _block(block, tokens, weights, norm_outputs, error, count=None):
@@ -204,7 +125,7 @@ def _self_attention(layer, tokens, weights):
     else:
         query, key, value = tf.split(joined, 3, axis=1)  # (B, K, N, d)
         query, key = _normalized_and_rotated(layer, query, key)
-    logits = tf.matmul(query, key, transpose_b=True)  # (B, K, N, N), scaled by `export_copy`
+    logits = tf.matmul(query, key, transpose_b=True)  # (B, K, N, N), scaled by `folded_copy`
     if layer.relative is not None:
         logits = logits + layer.relative(query)
     return _project_mixed(layer, logits, value, weights)
@@ -281,88 +202,3 @@ def _attention_pooling(pooling, tokens):
 def token_slice(tokens, start, count):
     """`count` tokens from `start` on: (B, N, D) -> (B, count, D)."""
     return tf.slice(tokens, (0, start, 0), (tokens.shape[0], count, tokens.shape[-1]))
-
-
-def available_signatures(model) -> tuple[str, ...]:
-    """Signatures that a model can have: "classify" requires classes, "attention" plain encoder blocks."""
-    if isinstance(model, OuterModel):
-        return (CLASSIFY,)
-    return (CLASSIFY,) * has_classes(model) + (EMBED,) + (ATTENTION,) * bool(encoder_blocks(model))
-
-
-def signature_function(model, signature: str, form: str = FLOAT):
-    """A function of `images`, (B, H, W, 3) float32 in [0, 255], that computes one of the `available_signatures`.
-
-    "classify" returns probabilities (B, num_classes), see `output_activation`, "embed" the features before the
-    head, (B, D), or with `projection` the model's output, (B, num_classes), "attention" the map of
-    `keras_vit.inspect.attention_rollout`, (B, h, w) in [0, 1].
-    """
-    function = {CLASSIFY: _classify, EMBED: _embed, ATTENTION: _attention_map}[signature]
-
-    def run(images):
-        with arithmetic(form), _rewritten_layers(model):
-            scaled = images if hasattr(model, "takes_pixels") else normalize(images, model.preprocessing)
-            return {OUTPUTS[signature]: function(model, scaled)}
-
-    return run
-
-
-def _classify(model, images):
-    if is_rewritten(model) and model.head_distillation is not None:
-        tokens, _ = encode(model, images, read=tokens_read(model))
-        batch, norm = images.shape[0], model.encoder.norm
-        first, second = (tf.reshape(layer_norm(norm, token_slice(tokens, i, 1)), (batch, -1)) for i in (0, 1))
-        with tf.name_scope(HEAD):
-            logits = (model.head(first) + model.head_distillation(second)) / 2
-    elif _has_own_call(model):
-        logits = model(images)
-    else:
-        logits = _named(HEAD, model.head)(_features(model, images))
-    return keras.activations.get(output_activation(model))(logits)
-
-
-def _has_own_call(model) -> bool:
-    return not (is_rewritten(model) or getattr(type(model), "call", None) is ImageModel.call)
-
-
-def _embed(model, images):
-    if _has_own_call(model) and (is_projection(model) or not model.num_classes):
-        return model(images)
-    features = _features(model, images)
-    return _named(HEAD, model.head)(features) if is_projection(model) else features
-
-
-def _features(model, images):
-    if not is_rewritten(model):
-        return model.features(images)
-    tokens, _ = encode(model, images, read=tokens_read(model))
-    pooled = pool(model, tokens)
-    if model.pooled_norm is not None:
-        pooled = layer_norm(model.pooled_norm, pooled)
-    return pooled if model.pre_logits is None else model.pre_logits(pooled)  # (B, D)
-
-
-def _attention_map(model, images):
-    """Attention rollout of one row: a product of vectors with matrices, from the last layer to the first."""
-    _, weights = encode(model, images, read=tokens_read(model))
-    prefix, length = model.prefix_tokens, weights[0].shape[-1]
-    share = patch_share(model)
-    read = [(1 - share, 0, 1), (share, prefix, length - prefix)]  # weight, first token, number of tokens
-    read = [part for part in read if part[0]]
-    row_weights = np.zeros((1, 1, length), "float32")
-    for weight, start, count in read:
-        row_weights[..., start : start + count] = weight / count
-    row = tf.constant(row_weights)
-    *before, last = [
-        tf.reduce_mean(layer, axis=1) for layer in weights
-    ]  # (B, N, N) each; only the rows read in the last
-    # A mean of rows, not a product with the constant row: GPU delegates take no constant first factor.
-    for weight, start, count in read:
-        mean = tf.reduce_mean(token_slice(last, start, count), axis=1, keepdims=True)
-        row += mean if weight == 1 else weight * mean
-    row /= 2
-    for layer in reversed(before):
-        row = (row + tf.matmul(row, layer)) / 2  # (B, 1, N)
-    patches = tf.slice(row, (0, 0, prefix), (images.shape[0], 1, length - prefix))
-    patches = patches / tf.reduce_max(patches, axis=-1, keepdims=True)
-    return tf.reshape(patches, (images.shape[0], *model.grid))  # (B, h, w)
