@@ -87,8 +87,6 @@ class Data(Checked):
             written by `keras-vit prepare` or a glob of other TFRecords, local or on gs://; see docs/data.md.
         train_split, validation_split, test_split: In the notation of TensorFlow Datasets, such as "train[:99%]".
             Without a validation_split, there is no evaluation during training.
-        group: Regular expression on the path of an image in a folder without splits, such as "patient(\\d+)": images
-            with the same match, or the same first part in parentheses, are on one side of the split.
         data_dir: Folder of the prepared datasets; None for the default of TensorFlow Datasets.
         image_size: Side of the model's square input image, in pixels.
         batch_size: Global batch size: images per step, over all replicas.
@@ -115,6 +113,8 @@ class Data(Checked):
         service: Address of a tf.data service, "grpc://host:port", whose workers decode and augment the images; None to
             do so in this process.
         max_corrupt: Largest allowed fraction of undecodable images, which are skipped; more stop the run.
+        group: Regular expression on the path of an image in a folder without splits, such as "patient(\\d+)": images
+            with the same match, or the same first part in parentheses, are on one side of the split.
     """
 
     place: ClassVar[str] = "data."
@@ -123,7 +123,6 @@ class Data(Checked):
     train_split: str = "train"
     validation_split: str | None = "validation"
     test_split: str = "test"
-    group: str | None = None
     data_dir: str | None = None
     image_size: int = 224
     batch_size: int = 512
@@ -144,6 +143,7 @@ class Data(Checked):
     cache: bool = False
     service: str | None = None
     max_corrupt: float = 0.01
+    group: str | None = None
 
     def _check_group(self):
         if self.group is None:
