@@ -35,6 +35,7 @@ class Evaluate:
         imagenet_variant: The dataset is ImageNet-V2, -A, -R or -Sketch, and the model one of ImageNet-1k.
         reference: Another model with the same classes, such as the one that was exported: also print the fraction of
             the images for which both predict the same class.
+        predictions: Write a CSV file: of each image its file, label, prediction and the probability of each class.
     """
 
     model: Model
@@ -50,12 +51,15 @@ class Evaluate:
     imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None
     max_corrupt: MaxCorrupt = 0.01
     reference: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
+    predictions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
 
     def run(self):
         """Evaluates and prints."""
         check_weights(self.model)
         check_weights(self.reference)
         check_dataset(self.dataset)
+        if self.predictions and not self.predictions.parent.is_dir():
+            raise ValueError(f"There is no folder {self.predictions.parent} for --predictions.")
         if is_exported(self.model):
             self.preparation.check_stated(self.model)
         with json_output(self.json) as show:
@@ -85,6 +89,7 @@ class Evaluate:
             imagenet_variant=self.imagenet_variant,
             max_corrupt=self.max_corrupt,
             reference=self._reference(),
+            predictions=self.predictions,
             verbose=True,
         )
 

@@ -1,7 +1,9 @@
 """Output and errors of `keras-vit evaluate`. Metrics: tests/recipes/evaluation."""
 
+import csv
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ import tensorflow as tf
 from images_on_disk import int64_feature, jpeg, write_record
 from PIL import Image
 from scipy.stats import binomtest
+from sklearn.metrics import accuracy_score, log_loss
 
 from keras_vit import BiT
 from keras_vit.class_names import class_names_text
+from keras_vit.export import write_onnx, write_tflite
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Data
@@ -80,6 +84,37 @@ def test_everything_is_printed_as_text_and_as_json(run, digits, model, data_dir,
     assert found["class_names"] == list("0123456789")
     assert found["confusion_matrix"] == expected.confusion_matrix.tolist() and np.sum(found["confusion_matrix"]) == 45
     assert [path.name for path in tmp_path.iterdir()] == ["x.keras"]
+
+
+@pytest.mark.slow
+def test_all_predictions(run, folder, trained_toy, tmp_path):
+    """For a Keras model and its files, against scikit-learn and `classify` of each image."""
+    dataset, images, labels = folder
+    (tmp_path / "images" / "test" / "class1" / "broken.png").write_bytes(b"no image")
+    model = trained_toy(num_classes=3)
+    model.class_names = "class0", "class1", "class2"
+    model.save(tmp_path / "x.keras")
+    write_tflite(model, tmp_path, ["float32"])
+    write_onnx(model, tmp_path / "x.onnx")
+    answers = [dict(model.classify([image])[0]) for image in images]
+    probabilities = np.array([[answer[name] for name in model.class_names] for answer in answers])
+    for name, tolerance in (("x.keras", 2e-6), ("model-float32.tflite", 1e-5), ("x.onnx", 1e-5)):
+        file = tmp_path / "predictions.csv"
+        options = "--max-corrupt", "0.2", "--json", "--predictions", file
+        status, lines, _ = run(tmp_path / name, "--dataset", dataset, *options)
+        summary = json.loads("".join(lines))
+        assert status == 0 and summary["skipped"] == 1
+        rows = list(csv.DictReader(file.read_text().splitlines()))
+        assert list(rows[0]) == ["file", "label", "prediction", *model.class_names]
+        numbers = [int(Path(row["file"]).stem) for row in rows]
+        truth, predicted = ([row[column] for row in rows] for column in ("label", "prediction"))
+        assert sorted(numbers) == list(range(13)) and truth == [f"class{i % 3}" for i in numbers]
+        written = np.array([[float(row[name]) for name in model.class_names] for row in rows])
+        np.testing.assert_allclose(written, probabilities[numbers], atol=tolerance)
+        assert summary["top1"] == pytest.approx(accuracy_score(truth, predicted))
+        assert summary["negative_log_likelihood"] == pytest.approx(log_loss(labels[numbers], written), abs=1e-4)
+    status, _, errors = run(tmp_path / "x.keras", "--dataset", dataset, "--predictions", tmp_path / "no" / "x.csv")
+    assert status == 1 and "--predictions" in errors
 
 
 def test_images_without_a_label(run, digits, model, tmp_path, monkeypatch):
