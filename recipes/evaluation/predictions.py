@@ -33,9 +33,9 @@ class PredictionsTable:
         """Adds n images: logits (n, C); labels (n,) integers, or (n, C) with a 1 for each correct class."""
         probabilities = self.activation(np.asarray(logits, "float64"))  # (n, C)
         for file, label, row in zip(files, labels, probabilities, strict=True):
-            correct = np.flatnonzero(label) if np.ndim(label) else [label] * (label >= 0)
+            correct = np.flatnonzero(label) if np.ndim(label) else [label] if label >= 0 else []
             names = SEPARATOR.join(self.class_names[number] for number in correct)
-            values = (f"{value:.6g}" for value in row)
+            values = (f"{value:.9g}" for value in row)
             self.writer.writerow([file, names, self.class_names[row.argmax()], *values])
 
 
