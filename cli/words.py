@@ -38,6 +38,14 @@ Split = Annotated[
     ),
 ]
 TrainSplit = Annotated[str, arg(metavar="SPLIT", help='The images to train on, such as "train" or "train[:10%]".')]
+Group = Annotated[
+    str | None,
+    arg(
+        metavar="REGEX",
+        help="Keep images together that belong together, such as those of a patient, when a folder is split: a regular "
+        "expression on their paths, such as 'patient(\\d+)'.",
+    ),
+]
 DataDir = Annotated[
     str | None, arg(metavar="FOLDER", help="Folder of prepared datasets. Default: that of TensorFlow Datasets.")
 ]

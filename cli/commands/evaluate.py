@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit.intervals import percent, wilson_interval
 from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
 from keras_vit_cli.output_folder import json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
-from keras_vit_cli.words import BatchSize, DataDir, Dataset, Json, MaxCorrupt, Model, Split
+from keras_vit_cli.words import BatchSize, DataDir, Dataset, Group, Json, MaxCorrupt, Model, Split
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,13 @@ class Evaluate:
         imagenet_variant: The dataset is ImageNet-V2, -A, -R or -Sketch, and the model one of ImageNet-1k.
         reference: Another model with the same classes, such as the one that was exported: also print the fraction of
             the images for which both predict the same class.
+        predictions: Write a CSV file: of each image its file, label, prediction and the probability of each class.
     """
 
     model: Model
     dataset: Dataset
     split: Split = "test"
+    group: Group = None
     data_dir: DataDir = None
     batch_size: BatchSize = 64
     preparation: Loading = AS_SAVED
@@ -48,12 +51,15 @@ class Evaluate:
     imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None
     max_corrupt: MaxCorrupt = 0.01
     reference: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
+    predictions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
 
     def run(self):
         """Evaluates and prints."""
         check_weights(self.model)
         check_weights(self.reference)
         check_dataset(self.dataset)
+        if self.predictions and not self.predictions.parent.is_dir():
+            raise ValueError(f"There is no folder {self.predictions.parent} for --predictions.")
         if is_exported(self.model):
             self.preparation.check_stated(self.model)
         with json_output(self.json) as show:
@@ -67,7 +73,9 @@ class Evaluate:
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
         from keras_vit.recipes.recipe import Data
 
-        dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir, max_corrupt=self.max_corrupt))
+        dataset = open_dataset(
+            Data(dataset=self.dataset, group=self.group, data_dir=self.data_dir, max_corrupt=self.max_corrupt)
+        )
         model = self.preparation.open(self.model)
         check_no_projection(model)
         if not self.objectnet_mapping and not self.imagenet_variant:
@@ -81,6 +89,7 @@ class Evaluate:
             imagenet_variant=self.imagenet_variant,
             max_corrupt=self.max_corrupt,
             reference=self._reference(),
+            predictions=self.predictions,
             verbose=True,
         )
 
@@ -93,6 +102,9 @@ class Evaluate:
         """The content of --json."""
         result = {"model": self.model, "dataset": self.dataset, "split": self.split}
         result |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
+        if "top1" in report.summary:
+            right = round(report.summary["top1"] * report.summary["counted"])
+            result["top1_interval"] = wilson_interval(right, report.summary["counted"])  # 95 %
         result |= {"reliability": report.reliability, "classes": report.per_class}
         if report.confusion_matrix is not None:  # rows are the correct classes
             result |= {"class_names": report.class_names, "confusion_matrix": report.confusion_matrix.tolist()}
@@ -104,7 +116,7 @@ class Evaluate:
         summary = report.summary
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
         if self._is_part():
-            print("The folder has no splits: a fifth of each class is 'test'. For all images pass --split train+test")
+            print("The folder has no splits: about a fifth of it is 'test'. For all images pass --split train+test")
         if report.skipped:
             print(f"{report.skipped:,} more cannot be decoded and do not count")
         if summary["counted"] < summary["images"]:
@@ -114,9 +126,9 @@ class Evaluate:
         if "mean_average_precision" in summary:
             self._print_precisions(report)
             return
-        print(f"top-1 {summary['top1']:.2%}")
-        if "top5" in summary:
-            print(f"top-5 {summary['top5']:.2%}")
+        for metric, name in (("top1", "top-1"), ("top5", "top-5")):
+            if metric in summary:
+                print(f"{name} {percent(round(summary[metric] * summary['counted']), summary['counted'])}")
         print(f"expected calibration error ({BINS} bins) {summary['calibration_error']:.2%}")
         if "negative_log_likelihood" in summary:
             print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")

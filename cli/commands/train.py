@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tyro
 
+from keras_vit.intervals import percent
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.recipes.recipe.values import check_sections
@@ -19,7 +20,7 @@ from keras_vit_cli.preprocessing_flags import with_recipe_fields
 from keras_vit_cli.recipe_options import check_start, parse_fields
 from keras_vit_cli.words import Recipe, corrupt_note
 
-PERCENT = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
+ACCURACIES = {"top1": "top-1", "top5": "top-5"}  # metrics in [0, 1]
 UNPRINTED = ("images", "learning_rate")
 
 
@@ -159,17 +160,24 @@ def _print_result(recipe, metrics: dict[str, float]):
         print("\nIn the last epoch:")
     else:
         print(f"\nOn {metrics['images']:,} images of the test set ({data.test_split!r} of {data.dataset}):")
-    kind = "" if recipe.has_labels else "color "  # of 512 colors, not of classes
     for metric, value in metrics.items():
         if metric not in UNPRINTED and (value or metric != "nonfinite_steps"):
-            percent = f"{kind}{PERCENT.get(metric)} {100 * value:.1f} %"
-            print(percent if metric in PERCENT else f"{metric} {value:.6g}")
+            print(_result(metric, value, metrics.get("images")))
     print(f"Model: {recipe.run.folder}/model.keras")
     if "://" not in recipe.run.folder:  # models are read from local files
         commands = next_commands(recipe)
         print("\nNext:", *commands, sep="\n    ")
         if any("--max-corrupt" in command for command in commands):
             print(corrupt_note(data.max_corrupt))
+
+
+def _result(metric, value, images) -> str:
+    """A metric and its value; accuracies with their interval, those of 512 colors, not of classes, without."""
+    if metric not in ACCURACIES:
+        return f"{metric} {value:.6g}"
+    if not images:
+        return f"color {ACCURACIES[metric]} {100 * value:.1f} %"
+    return f"{ACCURACIES[metric]} {percent(round(value * images), images)}"
 
 
 def next_commands(recipe) -> list[str]:
@@ -181,6 +189,8 @@ def next_commands(recipe) -> list[str]:
         model = shlex.quote(f"{folder}/model.keras")
         return [f"keras-vit finetune FOLDER --weights {model}  # FOLDER/<class>/<image>", _inspect(recipe)]
     data = f"--dataset {shlex.quote(recipe.data.dataset)} --split {shlex.quote(recipe.data.test_split)}"
+    if recipe.data.group:
+        data += f" --group {shlex.quote(recipe.data.group)}"
     if recipe.data.data_dir:
         data += f" --data-dir {shlex.quote(recipe.data.data_dir)}"
     if recipe.data.max_corrupt > Data.max_corrupt:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from keras_vit_cli.inputs import check_model_and_dataset, check_weights
 from keras_vit_cli.preprocessing_flags import AS_SAVED, AS_STATED, Loading, Preparation
-from keras_vit_cli.words import BatchSize, DataDir, Dataset, Model, Output, Split, TrainSplit
+from keras_vit_cli.words import BatchSize, DataDir, Dataset, Group, Model, Output, Split, TrainSplit
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Probe:
     dataset: Dataset
     train_split: TrainSplit = "train"
     split: Split = "test"
+    group: Group = None
     data_dir: DataDir = None
     neighbors: tuple[int, ...] = (10, 20, 100)
     batch_size: BatchSize = 64
@@ -45,7 +46,7 @@ class Probe:
         from keras_vit.recipes.evaluation.probe import knn, linear_probe
         from keras_vit.recipes.recipe import Data
 
-        dataset = open_dataset(Data(dataset=self.dataset, data_dir=self.data_dir))
+        dataset = open_dataset(Data(dataset=self.dataset, group=self.group, data_dir=self.data_dir))
         check_several_classes(dataset)
         model = self.preparation.load(self.model)
         (train, labels), (test, test_labels) = (
@@ -84,6 +85,7 @@ class FewShot:
     dataset: Dataset
     train_split: TrainSplit = "train"
     split: Split = "test"
+    group: Group = None
     data_dir: DataDir = None
     shots: tuple[int, ...] = (1, 5, 10, 25)
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -103,7 +105,13 @@ class FewShot:
         from keras_vit.recipes.evaluation import few_shot
         from keras_vit.recipes.recipe import Data
 
-        data = Data(dataset=self.dataset, train_split=self.train_split, test_split=self.split, data_dir=self.data_dir)
+        data = Data(
+            dataset=self.dataset,
+            train_split=self.train_split,
+            test_split=self.split,
+            group=self.group,
+            data_dir=self.data_dir,
+        )
         recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, self.batch_size, self.resizing)
         check_several_classes(open_dataset(data))  # before the model is loaded, which may print
         few_shot.few_shot(self.preparation.load(self.model), recipe, verbose=True, log=print)

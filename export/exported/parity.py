@@ -15,13 +15,13 @@ from keras_vit.export.names import CLASSIFY, EMBED, INPUT, OUTPUTS, PROJECTION
 from keras_vit.export.tflite.encoder import normalize
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.inspect.representation import in_batches
+from keras_vit.intervals import wilson_interval
 from keras_vit.models.classification import check_no_projection, is_projection, output_activation
 from keras_vit.models.copying import float32_copy
 from keras_vit.models.outer_model import image_model
 
 MANY_IMAGES = 1000  # from here on, an image is at most 0.1 %
 _RESAMPLINGS = 10_000
-_NORMAL_QUANTILE = 1.959964  # 97.5 %
 
 
 @dataclass(frozen=True)
@@ -223,16 +223,6 @@ def drop_interval(before, after) -> tuple[float, float]:
     gained, _, lost = np.random.default_rng(0).multinomial(len(difference), shares, _RESAMPLINGS).T
     low, high = np.percentile((lost - gained) / len(difference), (2.5, 97.5))
     return float(low), float(high)
-
-
-def wilson_interval(count: int, total: int) -> tuple[float, float]:
-    """95 % interval of a fraction, count / total (Wilson, 1927); it has a width even where all or none count."""
-    fraction, square = count / total, _NORMAL_QUANTILE**2
-    center = (fraction + square / (2 * total)) / (1 + square / total)
-    half = (
-        _NORMAL_QUANTILE / (1 + square / total) * (fraction * (1 - fraction) / total + square / (4 * total**2)) ** 0.5
-    )
-    return max(center - half, 0.0), min(center + half, 1.0)
 
 
 def _run(path: Path, images, inputs, num_threads, activation, signature=CLASSIFY):

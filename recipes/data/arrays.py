@@ -16,7 +16,12 @@ BATCH = 1024  # examples at a time where none is decoded
 
 
 def decoded_images(
-    dataset: ImageDataset, split: str, batch_size: int, max_corrupt: float = Data.max_corrupt, indices=None
+    dataset: ImageDataset,
+    split: str,
+    batch_size: int,
+    max_corrupt: float = Data.max_corrupt,
+    indices=None,
+    names: list[str] | None = None,
 ):
     """Yields lists of up to `batch_size` images, (H, W, 3) uint8 of any size, and their labels; each once, in order.
 
@@ -24,26 +29,36 @@ def decoded_images(
 
     Args:
         indices: Array of the positions in the split of the images to read, from 0; None for all.
+        names: A list that has the names of the images of a batch while it is used: their files, if they have some.
     """
-    decoded = _decoded(dataset, split, max_corrupt, indices)
-    yield from example_batches(((image, label) for _, image, label in decoded), batch_size)
+
+    def examples():
+        for name, _, image, label in _decoded(dataset, split, max_corrupt, indices):
+            if names is not None:
+                names.append(name)
+            yield image, label
+
+    for batch in example_batches(examples(), batch_size):
+        yield batch
+        if names is not None:
+            names.clear()
 
 
 def decoded_positions(dataset: ImageDataset, split: str, batch_size: int, max_corrupt: float, indices=None):
     """`decoded_images` with the positions of the images in the split, from 0, in place of their labels."""
     decoded = _decoded(dataset, split, max_corrupt, indices)
-    yield from example_batches(((image, position) for position, image, _ in decoded), batch_size)
+    yield from example_batches(((image, position) for _, position, image, _ in decoded), batch_size)
 
 
 def _decoded(dataset, split, max_corrupt, indices):
-    """Yields position, pixels and label of each selected image that can be decoded."""
+    """Yields name, position, pixels and label of each selected image that can be decoded."""
     total, corrupt = count_nonempty(dataset, split), []
     selected = np.arange(total) if indices is None else np.intersect1d(np.arange(total), indices)
     examples = decode_examples(dataset, read_examples(dataset, split, indices))
     with report_data_errors(dataset, split, only_reads=True):
         for (name, image, label), position in zip(examples.as_numpy_iterator(), selected):  # to the end of the examples
             if image.size:
-                yield position, image, label
+                yield name.decode(), position, image, label
             else:
                 corrupt.append(name.decode())
     if corrupt:

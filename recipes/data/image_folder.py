@@ -1,12 +1,13 @@
 """Folders of images, /path/<split>/<class>/<image> or /path/<class>/<image>, local or on gs://, as datasets.
 
-In a folder without splits, a fifth of the images is for evaluation, see `split_by_class`.
+In a folder without splits, about a fifth of the images is for evaluation, see `split_by_hash`.
 """
 
 import functools
 import hashlib
 import logging
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
@@ -20,17 +21,17 @@ from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
 TEST_FRACTION = 0.2
 
 
-def open_folder(path: str, name: str) -> ImageDataset:
-    """Lists the images of a folder.
+def open_folder(path: str, name: str, group: str | None = None) -> ImageDataset:
+    """Lists the images of a folder; `group` is that of `Data`.
 
-    A folder without splits, /path/<class>/<image>, gets "train" and "test" by `split_by_class`. The order of a split's
+    A folder without splits, /path/<class>/<image>, gets "train" and "test" by `split_by_hash`. The order of a split's
     images is a fixed permutation, so that a part such as "train[:98%]" has images of all classes. Classes are numbered
     in the order of their names, over all splits; folders without images are none. A warning names files that are not
-    used, and classes that only one of several splits has. A folder that is missing, or laid out in another way, raises
-    ValueError.
+    used, and classes that only one of several splits has. A folder that is missing, or laid out in another way, a file
+    without a group, and a group in several splits raise ValueError.
     """
     check_folder(path)
-    files, unused = _list_splits(path)
+    files, unused = _list_splits(path, group)
     if not files:
         raise ValueError(wrong_layout(path, walk_files(path)))
     class_names = tuple(sorted({class_name for pairs in files.values() for class_name, _ in pairs}))
@@ -108,7 +109,7 @@ def _list_names(path) -> list[str]:
     return names
 
 
-def _list_splits(path):
+def _list_splits(path, group):
     """The images of each split that has some, [(class, file)], and the files that are not used, by reason.
 
     Files are relative to the path. Whether its folders are splits or classes is what more of the images say.
@@ -121,35 +122,79 @@ def _list_splits(path):
             unused.setdefault(reason, []).append(f"{split}/{file}")
     loose, others = _class_files(path)
     if len(loose) > sum(map(len, splits.values())):
-        splits, unused = split_by_class(loose), {}
+        groups = _groups(path, group, loose)
+        splits, unused = split_by_hash(loose, groups), {}
         for file, reason in others:
             unused.setdefault(reason, []).append(file)
-    elif loose:
-        unused["in no folder of a class"] = [file for _, file in loose]
+    else:
+        if loose:
+            unused["in no folder of a class"] = [file for _, file in loose]
+        check_groups(path, {split: _groups(path, group, images) for split, images in splits.items()})
     return {split: images for split, images in splits.items() if images}, unused
 
 
-def split_by_class(images: list[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
-    """Splits images into "train" and "test": a fifth of each class, at least one, is "test".
+def split_by_hash(
+    images: list[tuple[str, str]], groups: dict[str, str] | None = None
+) -> dict[str, list[tuple[str, str]]]:
+    """Splits images into "train" and "test" by a hash of the name of each file, or of its group if there are groups.
 
-    The choice comes from a hash of the names, so that it is the same on every machine, and few images change sides
-    when some are added. A class with a single image has it in "train". Images are (class, file), and keep their order.
+    About a fifth of the hashes is low enough for "test". Nothing changes sides when other images are added or removed,
+    and the choice is the same on every machine. A class that would have no test image has that of its lowest hash, one
+    without a training image that of its highest; a class with a single image or group has it in "train". Images are
+    (class, file), and keep their order; `groups` is from file to group.
     """
-    by_class: dict[str, list[str]] = {}
+    groups = groups or {file: file for _, file in images}
+    by_class: dict[str, set[str]] = {}
     for class_name, file in images:
-        by_class.setdefault(class_name, []).append(file)
-    test = set()
-    for files in by_class.values():
-        count = 0 if len(files) == 1 else max(1, round(TEST_FRACTION * len(files)))
-        test.update(sorted(files, key=_hash)[:count])
+        by_class.setdefault(class_name, set()).add(groups[file])
+    test = {group for group in groups.values() if _hash(group) < TEST_FRACTION}
+    for _, names in sorted(by_class.items()):
+        ordered = sorted(names, key=_hash)
+        if len(names) > 1 and not names & test:
+            test.add(ordered[0])
+        elif names <= test:
+            test.discard(ordered[-1])
     return {
-        "train": [image for image in images if image[1] not in test],
-        "test": [image for image in images if image[1] in test],
+        "train": [image for image in images if groups[image[1]] not in test],
+        "test": [image for image in images if groups[image[1]] in test],
     }
 
 
-def _hash(file: str) -> str:
-    return hashlib.sha256(file.encode()).hexdigest()
+def _hash(name: str) -> float:
+    """In [0, 1)."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6]) / 2**48
+
+
+def _groups(path, pattern: str | None, images: list[tuple[str, str]]) -> dict[str, str]:
+    """The group of each file: what a regular expression matches, or its first part in parentheses; {} without one."""
+    if pattern is None:
+        return {}
+    part = 1 if re.compile(pattern).groups else 0
+    matches = {file: re.search(pattern, file) for _, file in images}
+    groups = {file: match[part] for file, match in matches.items() if match and match[part]}
+    if none := [file for file in matches if file not in groups]:
+        raise ValueError(
+            f"{len(none):,} of {len(images):,} files in {path} have no group: {pattern!r} matches no part of "
+            f"{first_names(none)}"
+        )
+    return groups
+
+
+def check_groups(path, groups: dict[str, dict[str, str]]):
+    """Raises ValueError if a group has images in several splits; `groups` is split -> file -> group."""
+    split_of: dict[str, str] = {}
+    both = {
+        group: (split, split_of[group])
+        for split, names in groups.items()
+        for group in names.values()
+        if split_of.setdefault(group, split) != split
+    }
+    if both:
+        first, second = next(iter(both.values()))
+        raise ValueError(
+            f"{len(both):,} groups of {path} have images in several splits, such as {second!r} and {first!r}: "
+            f"{first_names(sorted(both))}. Give the folder without splits, /<class>/<image>, to keep them together."
+        )
 
 
 def _class_files(path):

@@ -1,6 +1,7 @@
 """Evaluation of a classifier on a split of a dataset: also ReaL labels, ObjectNet, variants of ImageNet."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +24,7 @@ from keras_vit.recipes.evaluation.imagenet_variants import (
     variant_images,
     variant_labels,
 )
+from keras_vit.recipes.evaluation.predictions import write_predictions
 from keras_vit.recipes.processes.jax_devices import on_this_process
 from keras_vit.recipes.processes.strategies import strategy_of
 from keras_vit.recipes.recipe import Data
@@ -66,6 +68,7 @@ def evaluate_classifier(
     imagenet_variant: Literal["v2", "a", "r", "sketch"] | None = None,
     max_corrupt: float = Data.max_corrupt,
     reference: keras.Model | None = None,
+    predictions: str | Path | None = None,
     verbose: bool = False,
 ) -> ClassificationReport:
     """Evaluates a classifier. Images are prepared by `model.preprocessing`; every image counts once.
@@ -88,6 +91,8 @@ def evaluate_classifier(
         max_corrupt: Largest allowed fraction of images that cannot be decoded, which are skipped.
         reference: Another classifier with the same outputs, such as the model that was exported: "agreement" is the
             fraction of the images with the same most likely class.
+        predictions: A CSV file to write: a line for each image with its file, label, prediction and the probabilities
+            of all classes, see `keras_vit.recipes.evaluation.predictions`.
         verbose: Show the progress on standard error.
 
     Raises:
@@ -101,10 +106,12 @@ def evaluate_classifier(
         _check_reference(model, reference)
     if objectnet_mapping and imagenet_variant:
         raise ValueError("Set either objectnet_mapping or imagenet_variant. Received: both")
+    if predictions and (objectnet_mapping or imagenet_variant):
+        raise ValueError("Predictions are of all classes of a model: omit objectnet_mapping and imagenet_variant.")
     if not objectnet_mapping and not imagenet_variant:
         dataset = with_model_classes(dataset, model)
-    read: list[int] = []
-    batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read)
+    read, files = [], []
+    batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read, files)
     scored: np.ndarray | slice = slice(None)  # outputs
     if imagenet_variant:
         scored = scored_classes(imagenet_variant)
@@ -122,13 +129,17 @@ def evaluate_classifier(
     predict, agreed = _prediction(model), []
     refer = reference and _prediction(reference)
     progress = Progress(f"Evaluation on {split}", count_examples(dataset, split), "images") if verbose else None
-    for images, labels in batches:
-        if progress:
-            progress.add(len(images))
-        logits = predict(images)[:, scored]
-        metrics.update(logits, labels)
-        if refer:
-            agreed += (logits.argmax(-1) == refer(images)[:, scored].argmax(-1)).tolist()
+    table = write_predictions(Path(predictions), names, output_activation(model)) if predictions else nullcontext()
+    with table as rows:
+        for images, labels in batches:
+            if progress:
+                progress.add(len(images))
+            logits = predict(images)[:, scored]
+            metrics.update(logits, labels)
+            if rows:
+                rows.add(files, logits, labels)
+            if refer:
+                agreed += (logits.argmax(-1) == refer(images)[:, scored].argmax(-1)).tolist()
     if progress:
         progress.end()
     summary = metrics.summary()
@@ -195,10 +206,10 @@ def _metrics(model, dataset, num_classes):
 
 
 def _labeled_batches(
-    dataset, split, batch_size, max_corrupt, read: list[int]
+    dataset, split, batch_size, max_corrupt, read: list[int], files: list[str]
 ) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
-    """Yields the images that can be decoded; appends the size of each batch to `read`."""
-    for images, labels in decoded_images(dataset, split, batch_size, max_corrupt):
+    """Yields the images that can be decoded; appends the size of each batch to `read`. `files` are their names."""
+    for images, labels in decoded_images(dataset, split, batch_size, max_corrupt, names=files):
         if labels.ndim == 1 and labels.min() < 0:
             raise unlabeled(dataset, split)
         read.append(len(images))

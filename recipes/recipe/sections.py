@@ -4,6 +4,7 @@ Names of durations and sizes contain their unit. A step is one optimizer step; b
 """
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -112,6 +113,8 @@ class Data(Checked):
         service: Address of a tf.data service, "grpc://host:port", whose workers decode and augment the images; None to
             do so in this process.
         max_corrupt: Largest allowed fraction of undecodable images, which are skipped; more stop the run.
+        group: Regular expression on the path of an image in a folder without splits, such as "patient(\\d+)": images
+            with the same match, or the same first part in parentheses, are on one side of the split.
     """
 
     place: ClassVar[str] = "data."
@@ -140,6 +143,17 @@ class Data(Checked):
     cache: bool = False
     service: str | None = None
     max_corrupt: float = 0.01
+    group: str | None = None
+
+    def _check_group(self):
+        if self.group is None:
+            return
+        if not self.dataset.startswith("folder:"):
+            raise RecipeError("Groups are for folders of images.", {"data.group": self.group}, {"data.group": None})
+        try:
+            re.compile(self.group)
+        except re.error as error:
+            raise RecipeError(f"Expected a regular expression: {error}.", {"data.group": self.group}) from error
 
     def _check_resize_size(self):
         if self.crop == "resize" and self.resize_size < self.image_size:

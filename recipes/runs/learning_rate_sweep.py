@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from keras_vit.intervals import percent, wilson_interval
 from keras_vit.recipes.recipe import Supervised
 from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.recipe.values import Checked
@@ -75,8 +76,9 @@ def sweep(plan: Sweep) -> dict:
     """Runs a sweep and writes the result to sweep.json in the recipe's folder.
 
     Returns:
-        "held_out": the held-out metric by learning rate, None if it diverged; "learning_rate": the best one; "test":
-        the test metric by seed; "mean" and "std" of these (sample standard deviation, 0.0 for a single seed).
+        "held_out": the held-out metric by learning rate, None if it diverged; "held_out_images": their number;
+        "learning_rate": the best one; "test": the test metric by seed; "mean" and "std" of these (sample standard
+        deviation, 0.0 for a single seed).
 
     Raises:
         ValueError: The recipe has no folder, there are no held-out images, or the folder contains runs of another
@@ -92,10 +94,11 @@ def sweep(plan: Sweep) -> dict:
     tuning, held = tuning_and_held_out(plan)
     tuning_data = replace(plan.recipe.data, train_split=tuning, validation_split=held, test_split=held)
     held_out: dict[float, float | None] = {}
+    images = 0
     for rate in plan.learning_rates:
         recipe = _run_recipe(plan.recipe, f"{folder}/rate-{rate:g}", rate, plan.recipe.run.seed)
         try:
-            held_out[rate] = _metric(replace(recipe, data=tuning_data), plan.metric)
+            held_out[rate], images = _metric(replace(recipe, data=tuning_data), plan.metric)
         except FloatingPointError as error:  # expected of the largest rates
             print(f"Learning rate {rate:g} diverged: {error}")
             held_out[rate] = None
@@ -104,11 +107,13 @@ def sweep(plan: Sweep) -> dict:
         raise FloatingPointError(f"All learning rates diverged: {plan.learning_rates}. Try smaller ones.")
     best = max(converged, key=lambda rate: converged[rate])
     test = {
-        seed: _metric(_run_recipe(plan.recipe, f"{folder}/seed-{seed}", best, seed), plan.metric) for seed in plan.seeds
+        seed: _metric(_run_recipe(plan.recipe, f"{folder}/seed-{seed}", best, seed), plan.metric)[0]
+        for seed in plan.seeds
     }
     values = list(test.values())
     result = {
         "held_out": held_out,
+        "held_out_images": images,
         "learning_rate": best,
         "test": test,
         "mean": float(np.mean(values)),
@@ -120,23 +125,33 @@ def sweep(plan: Sweep) -> dict:
 
 
 def markdown_table(result: dict, metric: str = "top1") -> str:
-    """The result of `sweep` as a Markdown table, in percent."""
-    held_out = {rate: "diverged" if value is None else f"{value:.2%}" for rate, value in result["held_out"].items()}
+    """The result of `sweep` as a Markdown table, in percent; names learning rates that are as good within chance.
+
+    Those are the ones whose 95 % interval contains the best value: a sweep of few images decides little.
+    """
+    held_out, images, equal = {}, result["held_out_images"], []
+    for rate, value in result["held_out"].items():
+        held_out[rate] = "diverged" if value is None else percent(round(value * images), images)
+        if value is not None and rate != result["learning_rate"]:
+            _, high = wilson_interval(round(value * images), images)
+            equal += [f"{rate:g}"] if high >= result["held_out"][result["learning_rate"]] else []
     rows = [f"| learning rate {rate:g}, held out | {value} |" for rate, value in held_out.items()]
     rows += [f"| seed {seed}, test | {value:.2%} |" for seed, value in result["test"].items()]
     best = f"**learning rate {result['learning_rate']:g}, test**"
     spread = f" ± {result['std']:.2%}" if len(result["test"]) > 1 else ""
     rows.append(f"| {best} | **{result['mean']:.2%}{spread}** |")
-    return "\n".join([f"| | {metric} |", "|---|---|", *rows])
+    note = f"On {images:,} held-out images, {', '.join(equal)} may be as good: the difference is within chance."
+    return "\n".join([f"| | {metric} |", "|---|---|", *rows, *(["", note] if equal else [])])
 
 
-def _metric(recipe, metric):
+def _metric(recipe, metric) -> tuple[float, int]:
+    """A metric of a run, and the number of images that it is of."""
     from keras_vit.recipes.run_recipe import run_unless_finished
 
     metrics = run_unless_finished(recipe)
     if metric not in metrics:
         raise ValueError(f"The runs have no metric {metric!r}, only {', '.join(metrics)}. Choose another metric.")
-    return metrics[metric]
+    return metrics[metric], int(metrics["images"])
 
 
 def _run_recipe(recipe, folder, learning_rate, seed):

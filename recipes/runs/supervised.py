@@ -5,6 +5,7 @@ import sys
 import keras
 import numpy as np
 
+from keras_vit.intervals import binomial_p_value, percent
 from keras_vit.recipes.data import count_examples, open_dataset, training_batches
 from keras_vit.recipes.data.image_dataset import report_data_errors
 from keras_vit.recipes.data.model_classes import (
@@ -217,25 +218,22 @@ def _with_recipes_metrics(model, dataset):
 
 
 def _warn_of_chance(metrics, dataset, split):
-    num_classes, top1, images = len(dataset.class_names), metrics["top1"], metrics["images"]
-    if num_classes == 1:
+    """Warns unless more images are right than by always predicting the largest class (exact binomial test, 5 %)."""
+    num_classes, images = len(dataset.class_names), metrics["images"]
+    right = round(metrics["top1"] * images)  # top1 is a float32
+    if num_classes == 1 or not images:
         return
-    right = round(top1 * images)  # top1 is a float32, which may be above the same fraction
-    is_chance = 10 * right * num_classes <= 11 * images
-    if labels_are_cheap(dataset, [split]):
-        counts = class_counts(dataset, split)
-        most, total = int(counts.max()), int(counts.sum())
-        if right * total <= most * images and (2 * most * num_classes > 3 * total or not is_chance):
-            print(
-                f"Warning: top1 {top1:.4g} is not above {most / total:.4g}, that of always predicting "
-                f"{dataset.class_names[counts.argmax()]!r}. See the others with keras-vit evaluate --per-class; "
-                "class_weight 'balanced' gives images of rare classes a higher weight in training.",
-                file=sys.stderr,
-            )
-            return
-    if is_chance:
-        print(
-            f"Warning: top1 {top1:.4g} is that of chance for {num_classes:,} classes: the training was too short, or "
-            "diverged. Look at the loss in log.csv, and lower optimizer.learning_rate if it rose.",
-            file=sys.stderr,
-        )
+    counts = class_counts(dataset, split) if labels_are_cheap(dataset, [split]) else np.ones(num_classes)
+    largest, total = counts.max(), counts.sum()
+    if binomial_p_value(right, images, largest / total) <= 0.05:
+        return
+    is_balanced = largest * num_classes == total
+    guess = "guessing" if is_balanced else f"always predicting {dataset.class_names[counts.argmax()]!r}"
+    rare = "class_weight 'balanced' gives images of rare classes a higher weight in training. "
+    print(
+        f"Warning: top-1 {percent(right, images)}, is not better than {guess}, {100 * largest / total:.1f} %. The test "
+        "images are too few to tell, or the training was too short, or diverged: look at the loss in log.csv, and "
+        f"lower optimizer.learning_rate if it rose. {rare if 2 * largest * num_classes > 3 * total else ''}"
+        "keras-vit evaluate --per-class shows the classes.",
+        file=sys.stderr,
+    )

@@ -85,8 +85,8 @@ def test_training_evaluation_and_files(build, journey_data, tmp_path, capsys):
     assert main(["evaluate", str(run), "--dataset", photos]) == 0
     inputs = np.asarray(model.preprocess(list(images)))
     logits = model.predict(inputs, verbose=0)
-    right = (logits.argmax(-1) == labels.argmax(-1)).mean()
-    assert f"top-1 {right:.2%}" in capsys.readouterr().out
+    right = (logits.argmax(-1) == labels.argmax(-1)).sum()
+    assert f"], {right} of {len(labels)} images" in capsys.readouterr().out
     export = ["export", str(run), "--dataset", photos, "--formats", "float32", "int8", "--calibration-images", "24"]
     assert main([*export, "--output", str(tmp_path / "files"), "--keep-going"]) in (0, 1)
     probabilities = np.asarray(keras.ops.softmax(logits))

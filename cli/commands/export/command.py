@@ -12,7 +12,7 @@ from keras_vit_cli.inputs import check_dataset, check_model
 from keras_vit_cli.output_folder import check_replaceable, json_output, new_folder
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.process import without_native_logs
-from keras_vit_cli.words import DataDir, Json, MaxCorrupt, Model, OptionalDataset, OptionalOutput, Split
+from keras_vit_cli.words import DataDir, Group, Json, MaxCorrupt, Model, OptionalDataset, OptionalOutput, Split
 
 Format = Literal[
     "saved-model",
@@ -67,6 +67,7 @@ class Export:
     output: OptionalOutput = None
     formats: Annotated[tuple[Format, ...], tyro.conf.arg(metavar="FORMAT ...")] = ("float32", "dynamic-int8")
     dataset: OptionalDataset = None
+    group: Group = None
     data_dir: DataDir = None
     calibration_split: str = "train"
     calibration_images: int = 200

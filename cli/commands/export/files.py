@@ -48,7 +48,9 @@ class ExportData:
         from keras_vit.recipes.data.model_classes import unlabeled, with_model_classes
         from keras_vit.recipes.recipe import Data
 
-        data = Data(dataset=options.dataset, data_dir=options.data_dir, max_corrupt=options.max_corrupt)
+        data = Data(
+            dataset=options.dataset, group=options.group, data_dir=options.data_dir, max_corrupt=options.max_corrupt
+        )
         dataset = open_dataset(data)
         if has_classes(model):
             dataset = with_model_classes(dataset, model, options.model)

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
 from keras_vit_cli.commands.export.command import Export, Format
@@ -17,7 +18,7 @@ from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_def
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.recipe_options import has_run
-from keras_vit_cli.words import START, OptionalOutput, corrupt_note
+from keras_vit_cli.words import START, Group, OptionalOutput, corrupt_note
 
 OFFLINE_NOTE = (
     f"Starting from {OFFLINE}, a small model of 32 x 32 pixels in the package, with which details are lost.\nFor other "
@@ -50,8 +51,8 @@ class Finetune:
     `keras-vit train` that repeats the training. The same command again resumes an interrupted run.
 
     Args:
-        folder: Images in a folder for each class, /folder/<class>/<image>: a fifth of each class becomes the
-            test set, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
+        folder: Images in a folder for each class, /folder/<class>/<image>: about a fifth of them becomes
+            the test set, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
         class_weight: "balanced" gives images of rare classes a higher weight in training.
     """
 
@@ -59,6 +60,7 @@ class Finetune:
     weights: Annotated[str | None, START] = None
     output: OptionalOutput = None
     class_weight: Literal["balanced"] | None = None
+    group: Group = None
     preparation: Preparation = AS_STATED
 
     def run(self):
@@ -70,7 +72,7 @@ class Finetune:
         output = self.output or Path("runs") / name
         again = has_run(output)
         if again:
-            check_same_run(self.folder, self.weights, self.preparation.fields(), output, self.class_weight)
+            check_same_run(self.folder, self.weights, self.preparation.fields(), output, self.class_weight, self.group)
         else:
             self._check_new_run(output)
         from keras_vit.recipes.run_recipe import run_unless_finished
@@ -90,19 +92,25 @@ class Finetune:
         )
 
     def _new_recipe(self, output: Path):
+        from keras_vit.recipes.runs.folder import prepare_run_folder
+        from keras_vit_cli.commands.finetune.copies import write_copies
         from keras_vit_cli.commands.finetune.plan import choose_recipe
 
         if self.weights:
             images, (weights, model) = check_all(self._open, self._load)
         else:  # there may be a download, which has to wait for the folder
             images, (weights, model) = self._open(), self._load()
-        return choose_recipe(images, weights, model, output, self.class_weight)
+        recipe = choose_recipe(images, weights, model, output, self.class_weight)
+        if images.copies:
+            prepare_run_folder(recipe)
+            write_copies(output, images.copies)
+        return recipe
 
     def _open(self):
         from keras_vit.recipes.configs.finetune import SMALL
         from keras_vit_cli.commands.finetune.plan import open_images
 
-        return open_images(self.folder, SMALL.data)
+        return open_images(self.folder, replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group))
 
     def _load(self):
         """The name of the weights, and the model without a head."""
@@ -144,6 +152,7 @@ def export_checked(recipe, output: Path) -> Path | None:
             output=folder,
             formats=(FORMAT,),
             dataset=recipe.data.dataset,
+            group=recipe.data.group,
             split=recipe.data.test_split,
             check_images=CHECKED_IMAGES,
             max_corrupt=recipe.data.max_corrupt,
@@ -154,18 +163,27 @@ def export_checked(recipe, output: Path) -> Path | None:
 
 def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     """Prints accuracy, files and the next commands."""
+    from keras_vit.recipes.data import open_dataset
+    from keras_vit.recipes.data.model_classes import class_counts
+    from keras_vit_cli.commands.finetune.copies import FILE as COPIES
+    from keras_vit_cli.commands.finetune.copies import count_copies
+
     data, run = recipe.data, shlex.quote(str(output))
     evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
+    if data.group:
+        evaluated += f" --group {shlex.quote(data.group)}"
     test_images = metrics["images"]  # without those that cannot be decoded
-    top1 = metrics["top1"]
-    accuracy = f"top-1 {100 * top1:.1f} %, {round(top1 * test_images):,} of {test_images:,} images"
-    skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < _test_images(recipe) else ""
+    dataset = open_dataset(data)
+    counts = class_counts(dataset, data.test_split)
+    largest = f"always {dataset.class_names[counts.argmax()]!r} would be {100 * counts.max() / counts.sum():.1f} %"
+    accuracy = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}"
+    skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < counts.sum() else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
     if file:
         tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
     print(
         f"""
-{accuracy} of the test set ({data.test_split!r})
+{accuracy} of the test set ({data.test_split!r}); {largest}
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
 {tflite}
 
@@ -175,20 +193,24 @@ Next:
     keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
     keras-vit export {run} {evaluated}{skip} --formats web --output {shlex.quote(str(output / "web"))}"""
     )
+    if copies := count_copies(output):
+        print(
+            f"Warning: {copies:,} test images are copies of training images, or nearly so ({output / COPIES}): the "
+            "accuracy is too high."
+        )
     if skip:
         print(corrupt_note(data.max_corrupt))
 
 
-def _test_images(recipe) -> int:
-    from keras_vit.recipes.data import count_examples, open_dataset
-
-    return count_examples(open_dataset(recipe.data), recipe.data.test_split)
-
-
 def check_same_run(
-    folder: Path, weights: str | None, preparation: dict | None, output: Path, class_weight: str | None = None
+    folder: Path,
+    weights: str | None,
+    preparation: dict | None,
+    output: Path,
+    class_weight: str | None = None,
+    group: str | None = None,
 ):
-    """Checks that a command asks for the run that its output folder has: images, weights, preparation, class weights.
+    """Checks that a command asks for the run that its output folder has: images, weights, preparation and the others.
 
     Raises ValueError for another run, and FileNotFoundError for weights that no longer exist.
     """
@@ -208,6 +230,9 @@ def check_same_run(
     if class_weight not in (None, recipe.get("class_weight")):
         had.append("without --class-weight")
         received.append(f"--class-weight {class_weight}")
+    if group not in (None, data.get("group")):
+        had.append(f"with --group {shlex.quote(data['group'])}" if data.get("group") else "without --group")
+        received.append(f"--group {shlex.quote(group)}")
     if had:
         raise ValueError(
             f"{output} has a run {', '.join(had)}. Received: {', '.join(received)}. To use that run, omit the options "

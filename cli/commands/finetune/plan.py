@@ -24,6 +24,7 @@ from keras_vit.recipes.data.corrupt_images import mark_named
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
+from keras_vit_cli.commands.finetune.copies import describe, find_copies
 from keras_vit_cli.recipe_options import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
@@ -46,12 +47,14 @@ class ImageFolder:
         dataset: The opened dataset.
         notes: What to know about the images, one sentence each.
         unreadable: Number of files of each split that are no images.
+        copies: (test file, training file) of copies, see `find_copies`.
     """
 
     data: Data
     dataset: ImageDataset
     notes: tuple[str, ...]
     unreadable: Counter[str]
+    copies: tuple[tuple[str, str], ...] = ()
 
     def count(self, split: str) -> int:
         """Number of images of a split; 0 if the folder does not have it."""
@@ -61,8 +64,8 @@ class ImageFolder:
 def open_images(folder: Path, data: Data) -> ImageFolder:
     """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
 
-    Its classes may also be in a single folder in it, as in an unpacked archive. Without a test set, a fifth of
-    each class becomes one, see `split_by_class`. Nothing on the disk is moved. All files are opened,
+    Its classes may also be in a single folder in it, as in an unpacked archive. Without a test set, about a
+    fifth becomes one, see `split_by_hash`. Nothing on the disk is moved. All files are opened,
     not decoded, and those that are no images named. A ValueError lists all reasons why it cannot be trained on.
     """
     dataset, data = _with_splits(folder, data)
@@ -98,7 +101,12 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     if problems:
         raise ValueError("\n".join(problems))
     images = ImageFolder(data, dataset, tuple(notes), Counter({split: len(bad) for split, bad in unreadable.items()}))
-    return replace(images, notes=(*notes, *_few_images(images)))
+    copies = []
+    if total <= MOST:
+        files = {split: [file.decode() for file in examples[split][0]] for split in (data.train_split, data.test_split)}
+        if copies := find_copies(*files.values()):
+            notes.append(describe(copies, images.count(data.test_split)))
+    return replace(images, notes=(*notes, *_few_images(images)), copies=tuple(copies))
 
 
 def _too_many(total, dataset, data) -> str:
@@ -107,8 +115,9 @@ def _too_many(total, dataset, data) -> str:
     splits = {name: getattr(data, name) for name in ("train_split", "validation_split", "test_split")}
     flags = recipe_flags(replace(recipe, data=replace(recipe.data, dataset=dataset.name, **splits)), recipe)
     return (
-        f"Note: {total:,} images. keras-vit finetune is for {FEWEST} to {MOST:,}: it opens each of them first, and "
-        f"trains for an hour at most on a CPU. For so many: keras-vit train {MANY} {' '.join(flags)}"
+        f"Note: {total:,} images. keras-vit finetune is for {FEWEST} to {MOST:,}: it opens each of them first, looks "
+        f"for no copies, and trains for an hour at most on a CPU. For so many: keras-vit train {MANY} "
+        f"{' '.join(flags)}"
     )
 
 
@@ -123,7 +132,7 @@ def _few_images(folder: ImageFolder) -> Iterator[str]:
 
 
 def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
-    dataset = open_dataset(Data(dataset=f"folder:{folder}"))
+    dataset = open_dataset(Data(dataset=f"folder:{folder}", group=data.group))
     by_name = {name.lower(): name for name in dataset.splits}
     train, test, validation = (
         next((by_name[name] for name in names if name in by_name), None) for names in (TRAINING, TEST, VALIDATION)

@@ -1,16 +1,21 @@
 """Output and errors of `keras-vit evaluate`. Metrics: tests/recipes/evaluation."""
 
+import csv
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from images_on_disk import int64_feature, jpeg, write_record
 from PIL import Image
+from scipy.stats import binomtest
+from sklearn.metrics import accuracy_score, log_loss
 
 from keras_vit import BiT
 from keras_vit.class_names import class_names_text
+from keras_vit.export import write_onnx, write_tflite
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Data
@@ -60,8 +65,9 @@ def test_everything_is_printed_as_text_and_as_json(run, digits, model, data_dir,
     summary = expected.summary
     status, lines, _ = run(tmp_path / "x.keras", *digits, "--per-class")
     assert status == 0 and lines[0].startswith("45 images of digits (test[:45]), Preprocessing(")
-    names = {"top-1": "top1", "top-5": "top5", "expected calibration error (15 bins)": "calibration_error"}
-    assert lines[1:4] == [f"{name} {summary[key]:.2%}" for name, key in names.items()]
+    for line, name, key in zip(lines[1:3], ("top-1", "top-5"), ("top1", "top5"), strict=True):
+        assert line.startswith(f"{name} {100 * summary[key]:.1f} % [") and f"{45 * summary[key]:.0f} of 45" in line
+    assert lines[3] == f"expected calibration error (15 bins) {summary['calibration_error']:.2%}"
     assert lines[4] == f"negative log-likelihood {summary['negative_log_likelihood']:.4f}"
     assert f"{summary['balanced_accuracy']:.2%}" in lines[5] and f"{summary['macro_f1']:.2%}" in lines[5]
     assert f"{summary['majority']:.2%}" in lines[6]
@@ -70,11 +76,45 @@ def test_everything_is_printed_as_text_and_as_json(run, digits, model, data_dir,
     assert [line.split()[:3] for line in lines[9:]] == rows
     found = json.loads("".join(run(tmp_path / "x.keras", *digits, "--json")[1]))
     assert found["dataset"] == "digits" and found["preprocessing"]["image_size"] == [8, 8]
+    right = round(45 * summary["top1"])
+    ends = binomtest(right, 45).proportion_ci(method="wilson")
+    assert found["top1_interval"] == pytest.approx([ends.low, ends.high], abs=1e-6)
     assert {name: found[name] for name in summary} == pytest.approx(summary, rel=1e-4)
     assert found["classes"] == expected.per_class and len(found["reliability"]) == 15
     assert found["class_names"] == list("0123456789")
     assert found["confusion_matrix"] == expected.confusion_matrix.tolist() and np.sum(found["confusion_matrix"]) == 45
     assert [path.name for path in tmp_path.iterdir()] == ["x.keras"]
+
+
+@pytest.mark.slow
+def test_all_predictions(run, folder, trained_toy, tmp_path):
+    """For a Keras model and its files, against scikit-learn and `classify` of each image."""
+    dataset, images, labels = folder
+    (tmp_path / "images" / "test" / "class1" / "broken.png").write_bytes(b"no image")
+    model = trained_toy(num_classes=3)
+    model.class_names = "class0", "class1", "class2"
+    model.save(tmp_path / "x.keras")
+    write_tflite(model, tmp_path, ["float32"])
+    write_onnx(model, tmp_path / "x.onnx")
+    answers = [dict(model.classify([image])[0]) for image in images]
+    probabilities = np.array([[answer[name] for name in model.class_names] for answer in answers])
+    for name, tolerance in (("x.keras", 2e-6), ("model-float32.tflite", 1e-5), ("x.onnx", 1e-5)):
+        file = tmp_path / "predictions.csv"
+        options = "--max-corrupt", "0.2", "--json", "--predictions", file
+        status, lines, _ = run(tmp_path / name, "--dataset", dataset, *options)
+        summary = json.loads("".join(lines))
+        assert status == 0 and summary["skipped"] == 1
+        rows = list(csv.DictReader(file.read_text().splitlines()))
+        assert list(rows[0]) == ["file", "label", "prediction", *model.class_names]
+        numbers = [int(Path(row["file"]).stem) for row in rows]
+        truth, predicted = ([row[column] for row in rows] for column in ("label", "prediction"))
+        assert sorted(numbers) == list(range(13)) and truth == [f"class{i % 3}" for i in numbers]
+        written = np.array([[float(row[name]) for name in model.class_names] for row in rows])
+        np.testing.assert_allclose(written, probabilities[numbers], atol=tolerance)
+        assert summary["top1"] == pytest.approx(accuracy_score(truth, predicted))
+        assert summary["negative_log_likelihood"] == pytest.approx(log_loss(labels[numbers], written), abs=1e-4)
+    status, _, errors = run(tmp_path / "x.keras", "--dataset", dataset, "--predictions", tmp_path / "no" / "x.csv")
+    assert status == 1 and "--predictions" in errors
 
 
 def test_images_without_a_label(run, digits, model, tmp_path, monkeypatch):
@@ -94,7 +134,7 @@ def test_bit(run, folder, tmp_path):
     assert status == 0 and "image_size=(16, 16)" in lines[0] and lines[1].startswith("top-1")
     classes = folder[0] + "/test"  # the same images as a folder without splits
     status, lines, _ = run(tmp_path / "bit.keras", "--dataset", classes)
-    assert status == 0 and lines[0].startswith("3 images of") and "--split train+test" in lines[1]
+    assert status == 0 and int(lines[0].split()[0]) >= 3 and "--split train+test" in lines[1]
     assert run(tmp_path / "bit.keras", "--dataset", classes, "--split", "train+test")[1][1].startswith("top-1")
 
 
@@ -198,7 +238,7 @@ def test_a_part_of_the_models_classes(run, toy, tmp_path, caplog):
         for label in (3, 7, 7):
             write_record(writer, ("image", "label"), int64_feature(label))
     status, lines, _ = run(tmp_path / "run", "--dataset", f"tfrecord:{tmp_path / 'records'}", "--per-class")
-    assert status == 0 and lines[0].startswith("3 images of")
+    assert status == 0 and int(lines[0].split()[0]) >= 3
     assert [line.split()[:2] for line in lines[-2:]] == [["class3", "1"], ["class7", "2"]]
 
 

@@ -10,7 +10,6 @@ from keras_vit.export.exported.parity import (
     drop_interval,
     embedding_table,
     logit_cosine,
-    wilson_interval,
 )
 
 
@@ -121,12 +120,6 @@ def test_paired_bootstrap_has_the_normal_limit():
     assert drop_interval(after, before) == pytest.approx((-0.003 - half, -0.003 + half), abs=1.5e-4)
     assert drop_interval([True], [True]) == (-1, 1)  # one image says nothing
     assert drop_interval(before, before) == (-0.0003, 0.0003)
-
-
-def test_wilson_interval():
-    """Of scipy.stats.binomtest(8, 10).proportion_ci(method="wilson"), and in closed form if all count."""
-    assert wilson_interval(8, 10) == pytest.approx((0.490162, 0.943318), abs=1e-5)
-    assert wilson_interval(50, 50) == pytest.approx((50 / (50 + 1.959964**2), 1))
 
 
 def test_invalid_arguments(classifier, images, inputs, toy):

@@ -1,17 +1,20 @@
 """Folders of images as datasets: layouts, splits, files that are not used."""
 
+import hashlib
 import os
 import re
+from pathlib import Path
 
 import pytest
 from images_on_disk import image_names, jpeg, labels_of, write_records
 
 from keras_vit.recipes.data import count_examples, decoded_images, open_dataset
 from keras_vit.recipes.data.folder_layout import check_layout
-from keras_vit.recipes.data.image_folder import split_by_class
+from keras_vit.recipes.data.image_folder import split_by_hash
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.prepare.source import open_source
 from keras_vit.recipes.recipe import Data
+from keras_vit.recipes.recipe.errors import RecipeError
 
 
 @pytest.fixture
@@ -79,10 +82,10 @@ def test_parts_of_a_split_have_all_classes_and_make_up_the_split(folder):
     assert [image.shape for image in images] == [(9, 11, 3)] * 3
 
 
-def test_a_folder_without_splits_has_a_fifth_of_each_class_for_tests(folder, caplog):
+def test_a_folder_without_splits_has_images_of_each_class_for_tests(folder, caplog):
     whole = opened(folder / "train")
-    assert whole.splits == {"train": 40, "test": 10} and list(whole.class_names) == ["ant", "bee", "cow"]
-    assert [labels_of(whole, "test").count(label) for label in range(3)] == [6, 2, 2]
+    assert sum(whole.splits.values()) == 50 and list(whole.class_names) == ["ant", "bee", "cow"]
+    assert {labels_of(whole, split).count(label) > 0 for label in range(3) for split in whole.splits} == {True}
     names = image_names(whole, "train") + image_names(whole, "test")
     assert len(set(names)) == 50 and f"{folder}/train/ant/7.JPG" in names
     assert "3 not used" in caplog.text and "ant/notes.txt, bee/notes.txt" in caplog.text
@@ -96,15 +99,41 @@ def images(**counts):
     return [(name, f"{name}/{i}.jpg") for name, count in counts.items() for i in range(count)]
 
 
-def test_a_fifth_of_each_class_is_for_evaluation():
-    given = images(ant=100, bee=10, cow=3, doe=2, elk=1)
-    splits = split_by_class(given)
+def test_a_hash_of_the_name_decides_alone():
+    given = images(ant=1000, bee=10, cow=3, doe=2, elk=1)
+    splits = split_by_hash(given)
     counts = [[label for label, _ in splits["test"]].count(name) for name in ("ant", "bee", "cow", "doe", "elk")]
-    assert counts == [20, 2, 1, 1, 0] and sorted(splits["train"] + splits["test"]) == sorted(given)
-    # The order does not matter, and few images change sides when some are added.
-    before = set(split_by_class(images(ant=100))["test"])
-    assert set(split_by_class(images(ant=100)[::-1])["test"]) == before
-    assert len(before - set(split_by_class(images(ant=110))["test"])) <= 4
+    assert sorted(splits["train"] + splits["test"]) == sorted(given)
+    # SHA-256 of the names: about a fifth of 1,000, and at least one of a class of two.
+    below = [file for _, file in given if hashlib.sha256(file.encode()).hexdigest() < "33333333"]
+    assert counts[0] == sum(file.startswith("ant") for file in below) and 160 < counts[0] < 240
+    assert all(1 <= count < total for count, total in zip(counts[1:4], (10, 3, 2))) and counts[4] == 0
+    # Nothing changes sides when images come or go.
+    before, more = set(splits["test"]), split_by_hash(images(ant=1500)[::-1])
+    assert {image for image in before if image[0] == "ant"} == set(more["test"]) & set(images(ant=1000))
+
+
+def test_groups_stay_together():
+    given = [(name, f"{name}/p{patient}-{view}.jpg") for name in "ab" for patient in range(50) for view in range(3)]
+    splits = split_by_hash(given, {file: re.search("p[0-9]+", file)[0] for _, file in given})
+    sides = [{re.search("p[0-9]+", file)[0] for _, file in splits[name]} for name in ("train", "test")]
+    assert not sides[0] & sides[1] and 4 <= len(sides[1]) <= 16 and len(splits["test"]) == 6 * len(sides[1])
+
+
+def test_groups_of_a_folder(folder):
+    def opened_with(path, group):
+        return open_dataset(Data(f"folder:{path}", group=group))
+
+    whole = opened_with(folder / "train", r"/(\d)")  # the first digit of the file's name
+    digits = [{Path(name).stem[0] for name in image_names(whole, split)} for split in ("train", "test")]
+    assert digits[0] and digits[1] and not digits[0] & digits[1]
+    with pytest.raises(ValueError, match="50 of 50 files .* 'patient'"):
+        opened_with(folder / "train", "patient")
+    with pytest.raises(ValueError, match="groups of .*'train' and 'test'|groups of .*'test' and 'train'"):
+        opened_with(folder, r"/(\d)")
+    for wrong in ({"group": "("}, {"dataset": "digits", "group": "x"}):
+        with pytest.raises(RecipeError):
+            Data(**{"dataset": f"folder:{folder}", **wrong})
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "line\u2028separator"])

@@ -27,7 +27,7 @@ def runs(monkeypatch):
         ran[name] = recipe
         if isinstance(results[name], Exception):
             raise results[name]
-        return {"top1": results[name]}
+        return {"top1": results[name], "images": 40}
 
     monkeypatch.setattr(run_recipe, "run", run)
     return ran, results
@@ -43,7 +43,11 @@ def test_best_learning_rate_is_trained_on_all_images(plan, runs, tmp_path):
     assert tuned.data.train_split == "train[:90%]"
     assert tuned.data.validation_split == tuned.data.test_split == "train[90%:]"
     assert (final.data, final.optimizer.learning_rate, final.run.seed) == (plan.recipe.data, 0.01, 1)
-    assert final.run.resume and "| seed 1, test | 80.00% |" in markdown_table(result)
+    table = markdown_table(result)
+    assert final.run.resume and "| seed 1, test | 80.00% |" in table
+    assert "| learning rate 0, held out | 20.0 % [10.5, 34.8], 8 of 40 images |" in table and "chance" not in table
+    equal = markdown_table({**result, "held_out": {0.0: 0.4, 0.01: 0.5, 0.1: None}})
+    assert equal.endswith("On 40 held-out images, 0 may be as good: the difference is within chance.")
     assert json.loads((tmp_path / "sweep.json").read_text())["learning_rate"] == 0.01
     single = sweep(replace(plan, seeds=(1,)))
     assert single["test"] == {1: single["mean"]} and single["std"] == 0.0 and "±" not in markdown_table(single)
@@ -59,7 +63,7 @@ def test_finished_runs_are_not_repeated(plan, runs, tmp_path):
     ran, _ = runs
     (tmp_path / "rate-0.01").mkdir()
     write_recipe(ran.pop("rate-0.01"), tmp_path / "rate-0.01" / "recipe.json")
-    (tmp_path / "rate-0.01" / "metrics.json").write_text('{"top1": 0.1}')
+    (tmp_path / "rate-0.01" / "metrics.json").write_text('{"top1": 0.1, "images": 40}')
     ran.clear()
     assert sweep(plan)["learning_rate"] == 0.0 and list(ran) == ["rate-0", "seed-0", "seed-1"]
 
