@@ -100,7 +100,7 @@ class Evaluate:
 
     def _fields(self, report) -> dict:
         """The content of --json."""
-        result = {"model": self.model, "dataset": self.dataset, "split": self.split}
+        result: dict = {"model": self.model, "dataset": self.dataset, "split": self.split}
         result |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
         if "top1" in report.summary:
             right = round(report.summary["top1"] * report.summary["counted"])

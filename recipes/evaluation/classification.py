@@ -110,7 +110,8 @@ def evaluate_classifier(
         raise ValueError("Predictions are of all classes of a model: omit objectnet_mapping and imagenet_variant.")
     if not objectnet_mapping and not imagenet_variant:
         dataset = with_model_classes(dataset, model)
-    read, files = [], []
+    read: list[int] = []
+    files: list[str] = []  # of a batch
     batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read, files)
     scored: np.ndarray | slice = slice(None)  # outputs
     if imagenet_variant:

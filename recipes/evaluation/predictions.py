@@ -23,7 +23,7 @@ class PredictionsTable:
         activation: "softmax" or "sigmoid", see `output_activation`.
     """
 
-    def __init__(self, file, class_names: Sequence[str], activation: str):
+    def __init__(self, file, class_names: Sequence[str], activation: str | None):
         self.class_names = class_names
         self.activation = expit if activation == "sigmoid" else lambda logits: softmax(logits, axis=-1)
         self.writer = csv.writer(file, lineterminator="\n")
@@ -34,13 +34,13 @@ class PredictionsTable:
         probabilities = self.activation(np.asarray(logits, "float64"))  # (n, C)
         for file, label, row in zip(files, labels, probabilities, strict=True):
             correct = np.flatnonzero(label) if np.ndim(label) else [label] if label >= 0 else []
-            names = SEPARATOR.join(self.class_names[number] for number in correct)
+            names = SEPARATOR.join(self.class_names[number] for number in map(int, correct))
             values = (f"{value:.9g}" for value in row)
             self.writer.writerow([file, names, self.class_names[row.argmax()], *values])
 
 
 @contextmanager
-def write_predictions(path: Path, class_names: Sequence[str], activation: str) -> Iterator[PredictionsTable]:
+def write_predictions(path: Path, class_names: Sequence[str], activation: str | None) -> Iterator[PredictionsTable]:
     """Yields the table of a CSV file, which appears or is replaced when the block ends without an error."""
     with naming_full_disk(path), new_files(path) as (new,), new.open("w", newline="", encoding="utf-8") as file:
         yield PredictionsTable(file, class_names, activation)
