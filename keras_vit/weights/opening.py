@@ -1,6 +1,7 @@
 """From a file, a folder, a name or a model in memory to the `Checkpoint` that it is, and the tables of all sources.
 
-To add a source of .npz or .safetensors files, write a module of `sources/` and name it in both tables. It has:
+To add a source of .npz or .safetensors files, write a module of `sources/` and name it in ARRAY_SOURCES, where the
+first that recognizes a file reads it, and its `Source` in SOURCES. It has:
 
 - a `Source` (naming.py): its name and title; what its files leave implicit, such as GELU, preprocessing and how
   positions are resampled; and a `Naming`: which of its arrays hold each weight of ours (`keras_vit.named_weights`);
@@ -9,7 +10,8 @@ To add a source of .npz or .safetensors files, write a module of `sources/` and 
   names, shapes and the JSON files beside the file. sources/arrays.py has what several sources need.
 
 `keras_vit.load` knows no source: it builds the model and compares all names and shapes. Files of other kinds, such as
-KerasHub's, have a line in `_read`. The names of files in folders are in FOLDER_FILES, on the Hub in HUGGING_FACE_FILES.
+KerasHub's, have a line in `_read`. The names of files in folders are in FOLDER_FILES, on the Hub in HUGGING_FACE_FILES
+of downloads.py; docs/weights.md lists the sources.
 tests/goldens.py has an entry for each model that is compared with its project; tools/model_goldens.py writes them.
 """
 

@@ -247,7 +247,7 @@ class Supervised(Checked):
         largest = {"softmax": 1.0, "sigmoid": 0.5}.get(self.loss)
         if self.label_smoothing and largest is None:
             raise RecipeError(
-                "The loss 'binary' counts every label above 0 as 1, so that smoothed ones would all be 1.",
+                f"The loss {self.loss!r} counts every label above 0 as 1, so that smoothed ones would all be 1.",
                 {"loss": self.loss, "label_smoothing": self.label_smoothing},
                 [{"label_smoothing": 0.0}, {"loss": "sigmoid"}],
             )
