@@ -120,7 +120,7 @@ def test_all_predictions(run, folder, trained_toy, tmp_path):
 def test_images_without_a_label(run, digits, model, tmp_path, monkeypatch):
     image = np.zeros((8, 8, 3), "uint8")
     batches = [([image, image], np.eye(10)[:2] * [[1], [0]])]  # the second label has no class
-    monkeypatch.setattr("keras_vit.recipes.evaluation.classification.decoded_images", lambda *_: iter(batches))
+    monkeypatch.setattr("keras_vit.recipes.evaluation.classification.decoded_images", lambda *_, **__: iter(batches))
     status, lines, _ = run(tmp_path / "x.keras", *digits, "--split", "test[:2]")
     assert status == 0 and lines[0].startswith("2 images of") and lines[1] == "1 of them have a label and count"
     batches[:] = [([image], np.array([-1]))]  # as in the test split of ImageNet
