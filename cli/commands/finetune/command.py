@@ -100,11 +100,14 @@ class Finetune:
             images, (weights, model) = check_all(self._open, self._load)
         else:  # there may be a download, which has to wait for the folder
             images, (weights, model) = self._open(), self._load()
-        recipe = choose_recipe(images, weights, model, output, self.class_weight)
+        recipe = choose_recipe(images, weights, model, output, self.class_weight, self._states_resize())
         if images.copies:
             prepare_run_folder(recipe)
             write_copies(output, images.copies)
         return recipe
+
+    def _states_resize(self) -> bool:
+        return "resize" in (self.preparation.fields() or {})
 
     def _open(self):
         from keras_vit.recipes.configs.finetune import SMALL

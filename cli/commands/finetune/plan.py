@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import BiT
-from keras_vit.images.rgb import open_image
 from keras_vit.messages import first_names
 from keras_vit.progress import Progress, duration, show_progress
 from keras_vit.recipes.configs.finetune import RECIPES, SMALL
@@ -25,6 +24,7 @@ from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.commands.finetune.copies import describe, find_copies
+from keras_vit_cli.commands.finetune.files import LONG, ImageFile, look_at, notes_on_range, typical_aspect
 from keras_vit_cli.recipe_options import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
@@ -48,6 +48,7 @@ class ImageFolder:
         notes: What to know about the images, one sentence each.
         unreadable: Number of files of each split that are no images.
         copies: (test file, training file) of copies, see `find_copies`.
+        aspect: Shorter side / longer side of a typical image, in (0, 1].
     """
 
     data: Data
@@ -55,6 +56,7 @@ class ImageFolder:
     notes: tuple[str, ...]
     unreadable: Counter[str]
     copies: tuple[tuple[str, str], ...] = ()
+    aspect: float = 1.0
 
     def count(self, split: str) -> int:
         """Number of images of a split; 0 if the folder does not have it."""
@@ -86,9 +88,10 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     elif few := [name for name, count in zip(names, counts, strict=True) if count < 2]:
         notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
     progress = Progress("Reading images", total, "images")
-    unreadable = {split: list(_unreadable(files, progress)) for split, (files, _) in examples.items()}
+    files = {split: dict(_look_at(names, progress)) for split, (names, _) in examples.items()}
     progress.end()
-    bad = [file for files in unreadable.values() for file in files]
+    unreadable = {split: [file for file, image in of_split.items() if not image] for split, of_split in files.items()}
+    bad = [file for of_split in unreadable.values() for file in of_split]
     are_none = "is no image" if len(bad) == 1 else "are no images"
     if len(bad) > MAX_UNREADABLE * total:
         problems.append(f"{len(bad):,} of {total:,} files {are_none}. Remove them: {first_names(bad)}")
@@ -100,13 +103,15 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
         notes.append(f"{len(pairs):,} {images_are} in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
     if problems:
         raise ValueError("\n".join(problems))
-    images = ImageFolder(data, dataset, tuple(notes), Counter({split: len(bad) for split, bad in unreadable.items()}))
-    copies = []
+    seen = [image for of_split in files.values() for image in of_split.values() if image]
+    notes += notes_on_range(seen)
+    counts_of_bad = Counter({split: len(of_split) for split, of_split in unreadable.items()})
+    images = ImageFolder(data, dataset, tuple(notes), counts_of_bad, aspect=typical_aspect(seen))
     if total <= MOST:
-        files = {split: [file.decode() for file in examples[split][0]] for split in (data.train_split, data.test_split)}
-        if copies := find_copies(*files.values()):
-            notes.append(describe(copies, images.count(data.test_split)))
-    return replace(images, notes=(*notes, *_few_images(images)), copies=tuple(copies))
+        copies = tuple(find_copies(list(files[data.train_split]), list(files[data.test_split])))
+        notes += [describe(copies, images.count(data.test_split))] if copies else []
+        images = replace(images, copies=copies)
+    return replace(images, notes=(*notes, *_few_images(images)))
 
 
 def _too_many(total, dataset, data) -> str:
@@ -180,22 +185,24 @@ def _hash_of(file) -> bytes:
     return hashlib.sha256(Path(file).read_bytes()).digest()
 
 
-def _unreadable(files: np.ndarray, progress: Progress) -> Iterator[str]:
-    """Yields the files that Pillow does not take for images."""
+def _look_at(files: np.ndarray, progress: Progress) -> Iterator[tuple[str, ImageFile | None]]:
     for file in map(bytes.decode, files):
-        try:
-            open_image(file).close()
-        except Exception:  # Pillow's readers raise errors of many kinds for damaged files
-            yield file
+        yield file, look_at(file)
         progress.add(1)
 
 
 def choose_recipe(
-    folder: ImageFolder, weights: str, model, output: Path, class_weight: Literal["balanced"] | None = None
+    folder: ImageFolder,
+    weights: str,
+    model,
+    output: Path,
+    class_weight: Literal["balanced"] | None = None,
+    resize_is_stated: bool = False,
 ) -> Supervised:
     """The recipe for a folder; prints it, with the estimated time, as a command that repeats the training.
 
-    `model` is loaded from `weights`, without a head; `output` is the folder of the run.
+    `model` is loaded from `weights`, without a head; `output` is the folder of the run. Of long images, a central
+    square shows too little: unless the resize is stated, they are squashed.
     """
     check_trainable(model)
     for note in folder.notes:
@@ -215,6 +222,12 @@ def choose_recipe(
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
+    if folder.aspect < LONG and recipe.data.evaluation_resize != "squash" and not resize_is_stated:
+        print(
+            f"Note: The central square of a typical image is {folder.aspect:.0%} of it. Images are squashed instead, "
+            f"also for exported files; for the square add --resize {recipe.data.evaluation_resize}"
+        )
+        recipe = replace(recipe, data=replace(recipe.data, evaluation_resize="squash", evaluation_crop=1.0))
     print("\n".join(_description(folder, recipe, machine, depth)), flush=True)
     return recipe
 

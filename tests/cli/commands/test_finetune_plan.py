@@ -1,5 +1,6 @@
 """What `keras-vit finetune` makes of a folder, and the settings that it chooses."""
 
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +130,42 @@ def test_damaged_files_are_named_and_do_not_count(fill):
         (folder / "dog" / f"{i}.jpg").write_bytes(b"")
     with pytest.raises(ValueError, match="6 of 20 .*dog/"):
         open_images(folder, DATA)
+
+
+@pytest.mark.parametrize("largest,noted", [(4_095, "16 gray levels of 256 .* by 16$"), (65_535, None), (20_000, None)])
+def test_dark_images_of_16_bits_are_noted(tmp_path, largest, noted):
+    random = np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(15):
+            pixels = random.integers(0, largest + 1, (16, 16), "uint16")
+            pixels[0, 0] = largest
+            Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
+    notes = open_images(tmp_path, DATA).notes
+    assert len(notes) == (noted is not None) and all(re.search(noted, note) for note in notes)
+
+
+@pytest.mark.parametrize(
+    "size,resize,stated,expected",
+    [
+        ((64, 16), "shortest", False, ("squash", 1.0)),
+        ((16, 64), "shortest", False, ("squash", 1.0)),
+        ((64, 16), "shortest", True, ("shortest", 0.9)),
+        ((64, 48), "shortest", False, ("shortest", 0.9)),
+        ((64, 16), "squash", False, ("squash", 0.9)),
+    ],
+)
+def test_long_images_are_squashed(tmp_path, toy, capsys, monkeypatch, size, resize, stated, expected):
+    monkeypatch.setattr(plan, "measure", lambda *_: Machine(False, 0.01, 0.0))
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(15):
+            Image.effect_noise(size, 60 + i).convert("RGB").save(tmp_path / name / f"{i}.png")
+    model = toy(num_classes=0)
+    model.preprocessing = {"resize": resize, "crop_fraction": 0.9}
+    recipe = plan.choose_recipe(open_images(tmp_path, DATA), "x.keras", model, Path("runs/x"), None, stated)
+    assert (recipe.data.evaluation_resize, recipe.data.evaluation_crop) == expected
+    assert ("central square of a typical image is 25%" in capsys.readouterr().out) == (expected[1] == 1.0)
 
 
 def test_fewer_than_30_images_are_noted(fill):
