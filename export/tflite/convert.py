@@ -58,7 +58,7 @@ def write_tflite(
         equalize: For integer formats, whether to rotate the tokens (`rotate_tokens`) and, for the last three, to
             balance queries and keys (`balance_attention`). False omits both, for comparison.
         keep_float: Parts that "mixed-int8", "int8" and "int16x8" leave in float32, such as "block_0/attention"; see
-            `quantize.part_names`.
+            `request.part_names`.
         batch_size: B, the number of images that the files take. MediaPipe and web pages take files of one image only.
         log: Function that prints progress.
 
