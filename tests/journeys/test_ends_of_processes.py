@@ -167,7 +167,7 @@ def test_other_data_versions_or_weights_end_all(backend, case, processes, toy):
         for index, count in enumerate((40, 39)):
             write_images(group.folder / str(index), count)
         more += ["--data.dataset", "folder:photos", "--data.train-split", "train", "--data.batch-size", "4"]
-        expected = "the images of each split: {'train': 31} in process 0, {'train': 30} in process 1"  # by the hashes of the names
+        expected = "the images of each split: {'train': 31} in process 0, {'train': 30} in process 1"  # by hashes
     elif case == "version":
         before[1] = "import keras_vit.recipes.runs.agreement as a; a.__version__ = '0.0'"
         expected = "'0.0' in process 1"
