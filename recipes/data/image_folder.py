@@ -139,9 +139,9 @@ def split_by_hash(
     """Splits images into "train" and "test" by a hash of the name of each file, or of its group if there are groups.
 
     About a fifth of the hashes is low enough for "test". Nothing changes sides when other images are added or removed,
-    and the choice is the same on every machine. A class that would have no test image has that of its lowest hash, one
-    without a training image that of its highest; a class with a single image or group has it in "train". Images are
-    (class, file), and keep their order; `groups` is from file to group.
+    and the choice is the same on every machine; but a class that would have no test image has that of its lowest hash,
+    and one without a training image that of its highest, until others come. A class with a single image or group has
+    it in "train". Images are (class, file), and keep their order; `groups` is from file to group.
     """
     groups = groups or {file: file for _, file in images}
     by_class: dict[str, set[str]] = {}

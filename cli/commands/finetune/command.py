@@ -92,8 +92,13 @@ class Finetune:
         )
 
     def _new_recipe(self, output: Path):
+        import tensorflow as tf
+
+        from keras_vit.recipes.processes.workers import Workers
         from keras_vit.recipes.runs.folder import prepare_run_folder
-        from keras_vit_cli.commands.finetune.copies import write_copies
+        from keras_vit.recipes.runs.lock import run_lock
+        from keras_vit_cli.commands.finetune.images import FILE as COPIES
+        from keras_vit_cli.commands.finetune.images import write_copies
         from keras_vit_cli.commands.finetune.plan import choose_recipe
 
         if self.weights:
@@ -101,9 +106,10 @@ class Finetune:
         else:  # there may be a download, which has to wait for the folder
             images, (weights, model) = self._open(), self._load()
         recipe = choose_recipe(images, weights, model, output, self.class_weight, self._states_resize())
-        if images.copies:
-            prepare_run_folder(recipe)
-            write_copies(output, images.copies)
+        if images.copies or (output / COPIES).exists():  # before the training, since the run may be resumed
+            with run_lock(str(output), Workers(tf.distribute.get_strategy())):
+                prepare_run_folder(recipe)
+                write_copies(output, images.copies)
         return recipe
 
     def _states_resize(self) -> bool:
@@ -168,8 +174,8 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     """Prints accuracy, files and the next commands."""
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.data.model_classes import class_counts
-    from keras_vit_cli.commands.finetune.copies import FILE as COPIES
-    from keras_vit_cli.commands.finetune.copies import count_copies
+    from keras_vit_cli.commands.finetune.images import FILE as COPIES
+    from keras_vit_cli.commands.finetune.images import count_copies
 
     data, run = recipe.data, shlex.quote(str(output))
     evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"

@@ -23,8 +23,15 @@ from keras_vit.recipes.data.corrupt_images import mark_named
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
-from keras_vit_cli.commands.finetune.copies import describe, find_copies
-from keras_vit_cli.commands.finetune.files import LONG, ImageFile, look_at, notes_on_range, typical_aspect
+from keras_vit_cli.commands.finetune.images import (
+    LONG,
+    ImageFile,
+    describe,
+    find_copies,
+    look_at,
+    notes_on_range,
+    typical_aspect,
+)
 from keras_vit_cli.recipe_options import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
@@ -108,7 +115,10 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     counts_of_bad = Counter({split: len(of_split) for split, of_split in unreadable.items()})
     images = ImageFolder(data, dataset, tuple(notes), counts_of_bad, aspect=typical_aspect(seen))
     if total <= MOST:
-        copies = tuple(find_copies(list(files[data.train_split]), list(files[data.test_split])))
+        train, test = (
+            [file for file, image in files[split].items() if image] for split in (data.train_split, data.test_split)
+        )
+        copies = tuple(find_copies(train, test))
         notes += [describe(copies, images.count(data.test_split))] if copies else []
         images = replace(images, copies=copies)
     return replace(images, notes=(*notes, *_few_images(images)))

@@ -112,7 +112,9 @@ def test_copies_between_the_splits_are_named(fill):
     (folder / "test" / "dog" / "copy.jpg").write_bytes((folder / "train" / "cat" / "3.jpg").read_bytes())
     images = open_images(folder, DATA)
     copy = (f"{folder}/test/dog/copy.jpg", f"{folder}/train/cat/3.jpg")
-    assert images.copies == (copy,) and any("1 of 11 test image is a copy" in note for note in images.notes)
+    assert images.copies == (copy,) and any(
+        "1 of 11 test images is a copy of a training image" in note for note in images.notes
+    )
 
 
 def test_groups_stay_together(fill):

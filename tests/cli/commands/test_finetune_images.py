@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from keras_vit_cli.commands.finetune.copies import count_copies, describe, find_copies, write_copies
+from keras_vit_cli.commands.finetune.images import count_copies, describe, find_copies, write_copies
 
 
 @pytest.fixture
@@ -39,3 +39,5 @@ def test_identical_and_similar_images(crops, tmp_path):
     assert count_copies(tmp_path) == 0
     write_copies(tmp_path, copies)
     assert count_copies(tmp_path) == 3
+    write_copies(tmp_path, [])  # the copies were removed before the next start
+    assert count_copies(tmp_path) == 0
