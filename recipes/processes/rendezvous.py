@@ -57,6 +57,17 @@ def answers(address: str) -> bool:
     return True
 
 
+def is_closed(address: str) -> bool:
+    """Whether the machine answers that no process listens there; one that hangs, or is far away, is not closed."""
+    try:
+        socket.create_connection(split_address(address), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def wait_for_workers(addresses: list[str], index: int, limit_seconds: float):
     """Returns when each worker has listened at its address, here or, later, in TensorFlow.
 

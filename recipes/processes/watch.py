@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.keras_internals import key_value_store
 from keras_vit.recipes.processes.jax_devices import JaxDevices
-from keras_vit.recipes.processes.rendezvous import end_now, set_last_words
+from keras_vit.recipes.processes.rendezvous import end_now, is_closed, set_last_words
 from keras_vit.recipes.processes.workers import Workers, count_event, events
 
 PAUSE = 3.0  # seconds between two looks at the store
@@ -89,20 +89,22 @@ class Watch:
         if self.thread.is_alive():
             self.thread.join()
         stopped = isinstance(error, SystemExit) and error.code == TERMINATED
-        if self.store and error is None:
-            self._leave_together()
-        if error is None or stopped or not self.store or (isinstance(error, KeyboardInterrupt) and error.args):
+        agreed = error is None or stopped or (isinstance(error, KeyboardInterrupt) and error.args)
+        if self.store and agreed:
+            self._leave(together=error is None)
+        if agreed or not self.store:
             return
         lost = _is_lost(error)
         text = self.failure or self._tell(error, lost)
         if lost and text:
             raise ConnectionError(text) from error
 
-    def _leave_together(self):
-        """The first process, which serves the store, waits after a good run until the others have ended theirs."""
+    def _leave(self, together: bool):
+        """Says that this process may end; the first, which serves the store, may wait until the others say so."""
         try:
             self.store.set(self._key("done", self.workers.index), "yes")
-            end, others = time.monotonic() + LAG, range(1, len(self.workers.names)) if self.workers.chief else ()
+            waits = together and self.workers.chief
+            end, others = time.monotonic() + LAG, range(1, len(self.workers.names)) if waits else ()
             for index in others:
                 while self.store.get(self._key("done", index)) is None and time.monotonic() < end:
                     pass  # `get` waits for a second
@@ -153,6 +155,8 @@ class Watch:
                 if self.store and (found := self.store.get(self._key("failure"), 2.0)):
                     self.store.set(self._key("heard", self.workers.index), "yes")
                     return self._end(self._cause(found, self._silent(5.0) if "lost\n" in found else []))
+                if self.store and (gone := self._gone()):
+                    return self._end(_gone(gone))
                 waited = time.monotonic() - events[1]
                 if waited < WAITS:
                     said = 0.0
@@ -166,6 +170,11 @@ class Watch:
                     )
         except ConnectionError:
             self._end(_gone(self.workers.names[:1]))
+
+    def _gone(self) -> list[str]:
+        """Names of the workers whose ports are closed: TensorFlow may wait half a minute for those that were killed."""
+        closed = [i for i, address in enumerate(self.workers.addresses) if is_closed(address)]
+        return [self.workers.names[i] for i in closed if self.store.get(self._key("done", i)) is None]
 
     def _notice(self, waited: float) -> str:
         """For whom, or for what, this process waits."""

@@ -27,16 +27,18 @@ class Workers:
 
     Attributes:
         index, names: Number of this process, and the names of all for messages.
+        addresses: "host:port" of all, at which TensorFlow listens; empty with JAX.
     """
 
     def __init__(self, strategy: Strategy):
         self.strategy = strategy
+        self.addresses: list[str] = []
         self.index, self.names = 0, ["process 0"]
         if isinstance(strategy, JaxDevices):
             self.index, self.names = strategy.process, [f"process {i}" for i in range(strategy.processes)]
         elif isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            addresses, self.index = check_workers(os.environ.get("TF_CONFIG"))
-            self.names = [f"worker {i} at {address}" for i, address in enumerate(addresses)]
+            self.addresses, self.index = check_workers(os.environ.get("TF_CONFIG"))
+            self.names = [f"worker {i} at {address}" for i, address in enumerate(self.addresses)]
         self.several, self.chief = len(self.names) > 1, self.index == 0
 
     def any(self, value: bool) -> bool:
