@@ -29,6 +29,7 @@ EXAMPLES = {
         "keras-vit evaluate model.tflite --dataset folder:photos --reference runs/photos",
         "keras-vit evaluate runs/c10 --dataset cifar10 --image-size 48 --json > accuracy.json",
     ),
+    "report": ("keras-vit report runs/photos/predictions.csv --compare runs/photos-2/predictions.csv",),
     "probe": ("keras-vit probe hf:facebook/dinov2-base --dataset folder:photos --image-size 112",),
     "few-shot": ("keras-vit few-shot vit/imagenet21k/ViT-B_16 --dataset cifar100 --shots 1 5 10",),
     "vtab": ("keras-vit vtab vit/imagenet21k/ViT-B_16 --tasks pets dtd",),

@@ -60,6 +60,11 @@ def is_exported(weights: str) -> bool:
     return weights.endswith((".tflite", ".onnx")) or (Path(weights) / "saved_model.pb").is_file()
 
 
+def process_variables() -> list[str]:
+    """The variables of the environment that name several processes of a run."""
+    return [name for name in ("TF_CONFIG", "KERAS_DISTRIBUTION_NUM_PROCESSES") if os.environ.get(name)]
+
+
 def check_model_and_dataset(weights: str, dataset: str):
     """See `check_model` and `check_dataset`."""
     check_model(weights, f"Pass what it was exported from; keras-vit describe {weights} prints what it contains.")

@@ -145,13 +145,14 @@ def command_groups() -> dict[str, dict[str, Any]]:
     from keras_vit_cli.commands.inspect.command import Inspect
     from keras_vit_cli.commands.preflight import Preflight
     from keras_vit_cli.commands.prepare import Prepare
+    from keras_vit_cli.commands.report.command import Report
     from keras_vit_cli.commands.train import Sweep, Train
     from keras_vit_cli.commands.transfer import FewShot, Probe, Vtab
 
     return {
         "Use a model": {"classify": Classify, "describe": Describe, "inspect": Inspect},
         "Train": {"finetune": Finetune, "train": Train, "sweep": Sweep, "prepare": Prepare, "preflight": Preflight},
-        "Evaluate": {"evaluate": Evaluate, "probe": Probe, "few-shot": FewShot, "vtab": Vtab},
+        "Evaluate": {"evaluate": Evaluate, "report": Report, "probe": Probe, "few-shot": FewShot, "vtab": Vtab},
         "Export": {"export": Export, "convert": Convert, "benchmark": Benchmark},
         "This installation": {"doctor": Doctor, "demo": Demo},
     }

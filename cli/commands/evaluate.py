@@ -1,12 +1,15 @@
 """`keras-vit evaluate`: accuracy and calibration of a classifier on a dataset."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import tyro
 
 from keras_vit.intervals import percent, wilson_interval
+from keras_vit_cli.commands.report.command import TABLE, check_output, print_written
 from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
 from keras_vit_cli.output_folder import json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
@@ -36,6 +39,7 @@ class Evaluate:
         reference: Another model with the same classes, such as the one that was exported: also print the fraction of
             the images for which both predict the same class.
         predictions: Write a CSV file: of each image its file, label, prediction and the probability of each class.
+        report: Write an HTML page with these, see `keras-vit report`.
     """
 
     model: Model
@@ -52,6 +56,7 @@ class Evaluate:
     max_corrupt: MaxCorrupt = 0.01
     reference: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     predictions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    report: Annotated[Path | None, tyro.conf.arg(metavar="FILE.html")] = None
 
     def run(self):
         """Evaluates and prints."""
@@ -60,13 +65,18 @@ class Evaluate:
         check_dataset(self.dataset)
         if self.predictions and not self.predictions.parent.is_dir():
             raise ValueError(f"There is no folder {self.predictions.parent} for --predictions.")
+        if self.report:
+            check_output(self.report)
         if is_exported(self.model):
             self.preparation.check_stated(self.model)
-        with json_output(self.json) as show:
-            report = self._evaluate()
+        with json_output(self.json) as show, TemporaryDirectory() as temporary:
+            table = self.predictions or (Path(temporary) / TABLE if self.report else None)
+            report = self._evaluate(table)
             show(self._fields(report), lambda: self._print(report))
+            if self.report and table:
+                self._write_report(table, self.report)
 
-    def _evaluate(self):
+    def _evaluate(self, predictions: Path | None):
         from keras_vit.models.classification import check_no_projection
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import with_model_classes
@@ -89,9 +99,25 @@ class Evaluate:
             imagenet_variant=self.imagenet_variant,
             max_corrupt=self.max_corrupt,
             reference=self._reference(),
-            predictions=self.predictions,
+            predictions=predictions,
             verbose=True,
         )
+
+    def _write_report(self, predictions: Path, path: Path):
+        from keras_vit.recipes.data.corrupt_images import skipped_images
+        from keras_vit.recipes.evaluation.predictions import read_predictions
+        from keras_vit.recipes.runs.logs import LOG, read_log
+        from keras_vit_cli.commands.report.report import write_report
+
+        write_report(
+            path,
+            f"{self.model} on {self.dataset} ({self.split})",
+            read_predictions(predictions),
+            skipped=skipped_images(self.dataset),
+            log=read_log(os.path.join(self.model, LOG)),
+            model=None if is_exported(self.model) else self.preparation.open(self.model),
+        )
+        print_written(path)
 
     def _reference(self):
         if self.reference is None:

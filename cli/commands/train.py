@@ -15,7 +15,8 @@ from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.recipes.recipe.values import check_sections
 from keras_vit.recipes.runs import learning_rate_sweep
 from keras_vit.weights.files import RECIPE
-from keras_vit_cli.inputs import keras_class
+from keras_vit_cli.commands.report.evaluation import report_run
+from keras_vit_cli.inputs import keras_class, process_variables
 from keras_vit_cli.preprocessing_flags import with_recipe_fields
 from keras_vit_cli.recipe_options import check_start, parse_fields
 from keras_vit_cli.words import Recipe, corrupt_note
@@ -30,8 +31,8 @@ class Train:
 
     `keras-vit train` lists the recipes, `keras-vit train NAME --help` the fields, `keras-vit train NAME --help WORD`
     those with a word. Options follow NAME, such as --optimizer.learning-rate 1e-3; --preprocessing imagenet, clip,
-    half, pixels or FILE.json sets --data.mean and --data.std. Checkpoints and results are written to runs/NAME, or to
-    --run.folder.
+    half, pixels or FILE.json sets --data.mean and --data.std. Checkpoints and results, of a classifier with
+    predictions.csv and report.html, are written to runs/NAME, or to --run.folder.
     """
 
     name: Recipe = ""
@@ -49,7 +50,10 @@ class Train:
         check_start(recipe, named)
         from keras_vit.recipes import run_recipe
 
-        _print_result(recipe, run_recipe.run(recipe))
+        metrics = run_recipe.run(recipe)
+        _print_result(recipe, metrics)
+        if recipe.has_labels and not process_variables() and "://" not in recipe.run.folder:
+            report_run(recipe)
 
 
 @dataclass(frozen=True)

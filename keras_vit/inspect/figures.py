@@ -40,8 +40,8 @@ def overlay(image, heat) -> np.ndarray:
     return (np.clip(mixed, 0, 1) * 255).astype("uint8")
 
 
-def curves(series, ylabel, percent=False) -> Figure:
-    """Training curves.
+def curves(series, ylabel, percent=False, xlabel="step") -> Figure:
+    """Curves, such as those of a training.
 
     Args:
         series: (x, y, (line style, color)) of each curve by its label; style and color as in matplotlib.
@@ -54,7 +54,7 @@ def curves(series, ylabel, percent=False) -> Figure:
         axis.plot(
             x, np.asarray(y) * (100 if percent else 1), style, color=color, label=label, linewidth=1.8, marker=marker
         )
-    axis.set(xlabel="step", ylabel=ylabel)
+    axis.set(xlabel=xlabel, ylabel=ylabel)
     axis.grid(color="#e4e7eb")
     axis.spines[["top", "right"]].set_visible(False)
     if len(series) > 1:
@@ -125,19 +125,4 @@ def layer_matrix(similarity) -> Figure:
     for side in (axis.xaxis, axis.yaxis):
         side.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(drawn, label="linear CKA")
-    return figure
-
-
-def confusion_matrix(counts, class_names) -> Figure:
-    """Number of images of class i (row) that were predicted as class j (column); (classes, classes) integers."""
-    figure = Figure(figsize=(4.6, 4.4), layout="constrained")
-    axis = figure.subplots()
-    axis.imshow(np.log1p(counts), cmap="Oranges")
-    for i, j in np.argwhere(counts):
-        axis.text(j, i, counts[i, j], ha="center", va="center", fontsize=8, color="white" if i == j else INK)
-    ticks = range(len(class_names))
-    axis.set(xticks=ticks, yticks=ticks, xlabel="predicted class", ylabel="true class")
-    axis.set_xticklabels(class_names)
-    axis.set_yticklabels(class_names)
-    axis.spines[:].set_visible(False)
     return figure

@@ -162,6 +162,11 @@ def mark_named(dataset: str, names: Iterable[str]):
     _named.update((dataset, name) for name in names)
 
 
+def skipped_images(dataset: str) -> list[str]:
+    """Names of the images of a dataset that were skipped since the last `skipped_summary`."""
+    return [name for source, name in _skipped if source == dataset]
+
+
 def skipped_summary() -> str:
     """How many images were skipped since the last call, and the first names; "" if none was."""
     names = [name for _, name in _skipped]

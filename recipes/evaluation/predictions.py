@@ -3,15 +3,19 @@
 import csv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from scipy.special import expit, softmax
 
 from keras_vit.atomic_write import naming_full_disk, new_files
+from keras_vit.intervals import binomial_p_value
 
 COLUMNS = ("file", "label", "prediction")
 SEPARATOR = ";"  # between several labels, as in the lists of `csv:` datasets
+RESAMPLES = 10_000  # of the bootstrap
 
 
 class PredictionsTable:
@@ -44,3 +48,155 @@ def write_predictions(path: Path, class_names: Sequence[str], activation: str | 
     """Yields the table of a CSV file, which appears or is replaced when the block ends without an error."""
     with naming_full_disk(path), new_files(path) as (new,), new.open("w", newline="", encoding="utf-8") as file:
         yield PredictionsTable(file, class_names, activation)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A table that was read.
+
+    Attributes:
+        files: n names.
+        class_names: C names.
+        correct: (n, C) bool, the labels of each image: one, several or none.
+        probabilities: (n, C) float32 in [0, 1].
+    """
+
+    files: list[str]
+    class_names: list[str]
+    correct: np.ndarray
+    probabilities: np.ndarray
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """(n,), the most likely class of each image."""
+        return self.probabilities.argmax(-1)
+
+    @property
+    def right(self) -> np.ndarray:
+        """(n,) bool: whether the most likely class is a label of the image."""
+        return np.take_along_axis(self.correct, self.predicted[:, None], axis=1)[:, 0]
+
+    @cached_property
+    def activation(self) -> str:
+        """ "softmax" if the probabilities of each image sum to 1, else "sigmoid"."""
+        return "softmax" if np.allclose(self.probabilities.sum(-1), 1, atol=1e-3) else "sigmoid"
+
+    @property
+    def one_label(self) -> bool:
+        """Whether each image has one label."""
+        return bool((self.correct.sum(-1) == 1).all())
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether the classes are judged each by itself: sigmoids, and images with several labels or none."""
+        return self.activation == "sigmoid" and not self.one_label
+
+
+def read_predictions(path: Path) -> Predictions:
+    """The table of a CSV file of `write_predictions`.
+
+    Raises:
+        ValueError: It is no such table; it is empty, or a line has a probability outside [0, 1] or an unknown label.
+        OSError: The file cannot be read.
+    """
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+        reader = csv.reader(file)
+        head = next(reader, [])
+        if tuple(head[:3]) != COLUMNS or len(head) < 4:
+            raise ValueError(
+                f"{path} is no table of predictions. Expected the columns {', '.join(COLUMNS)} and one for each class, "
+                f"as keras-vit evaluate --predictions writes them. Received: {', '.join(head[:5]) or 'an empty file'}"
+            )
+        names = head[3:]
+        numbers = {name: number for number, name in enumerate(names)}
+        files, correct, rows = [], [], []
+        for line in reader:
+            try:
+                row = np.array(line[3:], "float32")
+                if row.shape != (len(names),) or not ((row >= 0) & (row <= 1)).all():
+                    raise ValueError("no probabilities of all classes")
+                labels = [line[1]] if line[1] in numbers else filter(None, line[1].split(SEPARATOR))
+                correct.append(np.bincount([numbers[label] for label in labels], minlength=len(names)) > 0)
+            except (ValueError, KeyError, IndexError) as error:
+                raise ValueError(f"Line {reader.line_num} of {path} is damaged ({error}): {line[:4]}") from error
+            files.append(line[0])
+            rows.append(row)
+    if not files:
+        raise ValueError(f"{path} has no predictions.")
+    return Predictions(files, names, np.array(correct), np.array(rows))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two models on the same images.
+
+    Attributes:
+        images: Number of images, which have a label.
+        right: How many of them the first model and the second have right.
+        only: How many of them only the first has right, and only the second.
+        agreement: Fraction of the images for which both predict the same class.
+        difference: Accuracy of the second minus that of the first.
+        interval: 95 % interval of the difference, by the bootstrap over images (percentiles).
+        p_value: Of McNemar's exact test: the probability of a difference as large or larger, either way, between
+            models of the same accuracy.
+    """
+
+    images: int
+    right: tuple[int, int]
+    only: tuple[int, int]
+    agreement: float
+    difference: float
+    interval: tuple[float, float]
+    p_value: float
+
+
+def compare_predictions(first: Predictions, second: Predictions) -> Comparison:
+    """Compares the most likely classes of two tables of the same images.
+
+    Raises:
+        ValueError: The tables have other images, labels or classes.
+    """
+    order = _matching_rows(first, second)
+    labeled = first.correct.any(-1)
+    right = [table[labeled] for table in (first.right, second.right[order])]
+    images, (only_first, only_second) = (
+        int(labeled.sum()),
+        [int(a.sum()) for a in (right[0] & ~right[1], right[1] & ~right[0])],
+    )
+    if not images:
+        raise ValueError("No image has a label, so there is nothing to compare.")
+    # An image adds -1, 0 or 1 to the difference: to draw images is to draw these.
+    shares = np.array([only_first, only_second, images - only_first - only_second]) / images
+    drawn = np.random.default_rng(0).multinomial(images, shares, RESAMPLES)  # (RESAMPLES, 3)
+    low, high = np.percentile((drawn[:, 1] - drawn[:, 0]) / images, [2.5, 97.5])
+    discordant = only_first + only_second
+    return Comparison(
+        images=images,
+        right=(int(right[0].sum()), int(right[1].sum())),
+        only=(only_first, only_second),
+        agreement=float((first.predicted == second.predicted[order])[labeled].mean()),
+        difference=(only_second - only_first) / images,
+        interval=(float(low), float(high)),
+        p_value=min(1.0, 2 * binomial_p_value(max(only_first, only_second), discordant, 0.5)),
+    )
+
+
+def _matching_rows(first, second) -> np.ndarray:
+    """The rows of the second table in the order of the first."""
+    if first.class_names != second.class_names:
+        raise ValueError(
+            f"The tables have other classes: {first.class_names[:5]} and {second.class_names[:5]}, of "
+            f"{len(first.class_names):,} and {len(second.class_names):,}."
+        )
+    places = {file: row for row, file in enumerate(second.files)}
+    if len(places) != len(second.files) or sorted(first.files) != sorted(places):
+        missing = next((file for file in first.files if file not in places), None)
+        example = f" {missing!r} is only in the first." if missing else ""
+        raise ValueError(
+            f"The tables are of other images: {len(first.files):,} and {len(second.files):,}.{example} Evaluate both "
+            "models on the same split."
+        )
+    order = np.array([places[file] for file in first.files])
+    if not (first.correct == second.correct[order]).all():
+        raise ValueError("The labels of the tables differ. Evaluate both models on the same dataset.")
+    return order

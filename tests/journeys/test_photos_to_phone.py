@@ -1,8 +1,10 @@
 """From a folder of photographs to a .tflite file, a SavedModel and an ONNX file, each used without this package."""
 
+import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,6 +79,10 @@ def test_metrics_are_those_of_the_held_out_photographs(run, capsys):
     assert main(["evaluate", str(run / "runs" / "my photos"), *options]) == 0
     evaluation = json.loads(capsys.readouterr().out)
     assert evaluation["images"] == metrics["images"] < 32 and evaluation["top1"] == metrics["top1"] == 1.0
+    rows = list(csv.DictReader((run / "runs" / "my photos" / "predictions.csv").read_text().splitlines()))
+    assert len(rows) == metrics["images"] and all(Path(row["file"]).parent.name == row["prediction"] for row in rows)
+    report = (run / "runs" / "my photos" / "report.html").read_text()
+    assert 'alt="Loss"' in report and 'alt="Accuracy, %"' in report and "<figcaption>evidence<" in report
 
 
 @pytest.mark.parametrize(

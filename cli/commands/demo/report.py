@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 
 import numpy as np
+from sklearn.metrics import confusion_matrix
 
 import keras_vit
 from keras_vit.images import denormalize
@@ -15,12 +16,17 @@ from keras_vit.images.rgb import as_rgb
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
 from keras_vit.recipes.pretraining.masked_patch import reconstruct
+from keras_vit_cli.commands.report.sections import confusion_table
 from keras_vit_cli.evidence import evidence
-from keras_vit_cli.html import figure_image, package_versions
+from keras_vit_cli.page import cards, figure_image, package_versions, page, table
 
 STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
 NUM_IMAGES = 10
 PACKAGED = "cifar10/R6_Ti_4"
+SOURCES = (
+    'Paper: "An Image is Worth 16x16 Words" (arXiv 2010.11929); masked patches, appendix B.1.2; rollout, appendix D.8; '
+    "position similarity, figure 7."
+)
 
 
 def write_report(path: Path, results: dict):
@@ -28,14 +34,13 @@ def write_report(path: Path, results: dict):
     metrics, model, masked_model = results["metrics"], results["model"], results["masked_model"]
     predicted = model.predict(results["images"], verbose=0).argmax(-1)
     values = {
-        "summary": html.escape(_summary(results)),
         "warning": _warning(metrics["fast"]),
         "cards": _cards(metrics),
         "reconstruction": figure_image(_reconstruction_figure(results), "Images, corrupted, predicted and target"),
         "comparison": figure_image(_comparison_figure(metrics["test_top1"]), "Test accuracy as a bar chart"),
         "finetuning": figure_image(_finetuning_figure(results), "Validation accuracy during fine-tuning"),
         "pretraining": figure_image(_pretraining_figure(results), "Loss during pre-training"),
-        "confusion": figure_image(_confusion_figure(results, predicted), "Confusion matrix"),
+        "confusion": _confusion_table(results, predicted),
         "rollout": figure_image(_rollout_figure(results, predicted), "Attention rollout on test images"),
         "positions": figure_image(
             figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
@@ -43,13 +48,14 @@ def write_report(path: Path, results: dict):
         "exports": _exports_table(metrics["exports"]),
         "photographs": figure_image(results["photographs"], "Photographs, their classes and the evidence"),
         "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
-        "versions": html.escape(package_versions("vit-for-keras", "keras", "tensorflow", "ai-edge-litert")),
         "num_test_images": str(metrics["num_test_images"]),
         "pretraining_grid": "{} x {}".format(*masked_model.vit.grid),
         "finetuning_grid": "{} x {}".format(*model.grid),
     }
     template = resources.files("keras_vit_cli.commands.demo").joinpath("report.html").read_text()
-    path.write_text(Template(template).substitute(values))
+    versions = package_versions("vit-for-keras", "keras", "tensorflow", "ai-edge-litert")
+    title = "A Vision Transformer, from unlabeled images to TFLite"
+    path.write_text(page(title, _summary(results), Template(template).substitute(values), f"{versions}. {SOURCES}"))
 
 
 def classify_photographs():
@@ -86,7 +92,7 @@ def _summary(results) -> str:
 
 def _warning(fast) -> str:
     text = "This was a smoke test (--fast): too few steps to learn anything. The numbers are meaningless."
-    return f'<section class="warning">{text}</section>' if fast else ""
+    return f'<p class="message">{text}</p>' if fast else ""
 
 
 def _cards(metrics) -> str:
@@ -100,7 +106,7 @@ def _cards(metrics) -> str:
         ],
         f"test accuracy of the int8 TFLite file, {int8['size_bytes'] / 1e3:.0f} kB": int8["top1"],
     }
-    return "".join(f'<div class="card"><b>{value:.1%}</b>{html.escape(text)}</div>' for text, value in values.items())
+    return cards({text: f"{value:.1%}" for text, value in values.items()})
 
 
 def _steps(total_steps, values):
@@ -145,11 +151,9 @@ def _pretraining_figure(results):
     return figures.curves({"loss": (steps, loss, ("-", figures.ACCENT))}, "cross-entropy")
 
 
-def _confusion_figure(results, predicted):
-    names = results["class_names"]
-    confusion = np.zeros((len(names), len(names)), int)
-    np.add.at(confusion, (results["labels"], predicted), 1)
-    return figures.confusion_matrix(confusion, names)
+def _confusion_table(results, predicted):
+    matrix = confusion_matrix(results["labels"], predicted, labels=range(len(results["class_names"])))
+    return confusion_table(matrix, results["class_names"])
 
 
 def _rollout_figure(results, predicted):
@@ -166,7 +170,7 @@ def _exports_table(rows) -> str:
     head = ("model", "top-1", "agreement", "max difference", "mean difference", "size, kB", "median latency, ms")
     lines = [
         (
-            row["name"],
+            html.escape(row["name"]),
             f"{row['top1']:.1%}",
             f"{row['agreement']:.1%}",
             f"{row['max_difference']:.2g}",
@@ -176,8 +180,7 @@ def _exports_table(rows) -> str:
         )
         for row in rows
     ]
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
-    return "<table><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + f"</tr>{body}</table>"
+    return table(head, lines, "Exported models")
 
 
 def _recipe(name, recipe) -> str:

@@ -14,7 +14,9 @@ from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
 from keras_vit_cli.commands.export.command import Export, Format
-from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default
+from keras_vit_cli.commands.report.command import REPORT
+from keras_vit_cli.commands.report.evaluation import report_run
+from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default, process_variables
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
 from keras_vit_cli.recipe_options import has_run
@@ -80,6 +82,7 @@ class Finetune:
         recipe = previous_recipe(output) if again else self._new_recipe(output)
         metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
         file = export_checked(recipe, output)
+        report_run(recipe, copies_warning(output))
         print_result(recipe, output, file, metrics)
 
     def _check_new_run(self, output: Path):
@@ -131,7 +134,7 @@ class Finetune:
 
 def _check_one_process():
     """Raises ValueError if the environment names several processes: the speed of one machine decides the settings."""
-    if names := [name for name in ("TF_CONFIG", "KERAS_DISTRIBUTION_NUM_PROCESSES") if os.environ.get(name)]:
+    if names := process_variables():
         raise ValueError(
             f"keras-vit finetune trains in one process, but the environment has {' and '.join(names)}. Unset "
             f"{'it' if len(names) == 1 else 'them'}; keras-vit train can train in several."
@@ -174,8 +177,6 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     """Prints accuracy, files and the next commands."""
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.data.model_classes import class_counts
-    from keras_vit_cli.commands.finetune.images import FILE as COPIES
-    from keras_vit_cli.commands.finetune.images import count_copies
 
     data, run = recipe.data, shlex.quote(str(output))
     evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
@@ -195,6 +196,7 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
 {accuracy} of the test set ({data.test_split!r}); {largest}
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
 {tflite}
+{output / REPORT}  the test images: which are wrong, and more
 
 Next:
     keras-vit classify IMAGE --model {run}
@@ -202,13 +204,21 @@ Next:
     keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
     keras-vit export {run} {evaluated}{skip} --formats web --output {shlex.quote(str(output / "web"))}"""
     )
-    if copies := count_copies(output):
-        print(
-            f"Warning: {copies:,} test images are copies of training images, or nearly so ({output / COPIES}): the "
-            "accuracy is too high."
-        )
+    for warning in copies_warning(output):
+        print(f"Warning: {warning}")
     if skip:
         print(corrupt_note(data.max_corrupt))
+
+
+def copies_warning(output: Path) -> list[str]:
+    """What to say of copies of training images in the test set, if there are some."""
+    from keras_vit_cli.commands.finetune.images import FILE as COPIES
+    from keras_vit_cli.commands.finetune.images import count_copies
+
+    if not (copies := count_copies(output)):
+        return []
+    what = f"{copies:,} test images are copies of training images, or nearly so ({output / COPIES})"
+    return [f"{what}: the accuracy is too high."]
 
 
 def check_same_run(

@@ -5,7 +5,6 @@ K heads, N tokens, L stored layers, h w patch grid.
 
 import base64
 import html
-import json
 import math
 from dataclasses import asdict
 from importlib import resources
@@ -19,8 +18,8 @@ from keras_vit.inspect import position_similarity, quantize_rows
 from keras_vit.variants import variant_name
 from keras_vit_cli.commands.inspect.model import InspectedModel
 from keras_vit_cli.commands.inspect.sections import sections
-from keras_vit_cli.html import package_versions, pixel_url
 from keras_vit_cli.image_files import ImageBatch, count_images, evenly_spaced
+from keras_vit_cli.page import package_versions, page, pixel_url, section
 
 _AXIAL = """<p class="note">Blocks of this model attend along rows, then along columns. The attention of a head is
 its attention along the column times the mean attention along the row: where information comes from through both.</p>
@@ -91,22 +90,21 @@ def make_report(
     shown = evenly_spaced(len(images.names), num_shown)
     data = AttentionData(vit, images.select(shown), max_megabytes)
     attention_size = _attention_size(data, len(shown), max_megabytes)
-    page = resources.files("keras_vit_cli.commands.inspect").joinpath("page")
-    values = {
-        "style": page.joinpath("inspect.css").read_text(),
-        "script": page.joinpath("inspect.js").read_text(),
-        # A file name may contain anything, also "</script>".
-        "data": json.dumps(data.as_dict()).replace("<", "\\u003c"),
-        "title": html.escape(f"{weights} on {source}: Vision Transformer inspection"),
-        "summary": html.escape(_summary(vit, images.names, weights, source)),
-        "attention_size": html.escape(attention_size),
-        "axial": _AXIAL if vit.config.axial else "",
-        "ratio": f"{vit.image_size[1]} / {vit.image_size[0]}",
-        "few_pixels": "few-pixels" if max(vit.image_size) <= 96 else "",
-        "sections": "\n".join(_section(*section) for section in sections(inspected, images, shown)),
-        "versions": html.escape(package_versions("vit-for-keras", "keras")),
-    }
-    return Template(page.joinpath("inspect.html").read_text()).substitute(values), attention_size
+    files = resources.files("keras_vit_cli.commands.inspect").joinpath("page")
+    values = {"attention_size": html.escape(attention_size), "axial": _AXIAL if vit.config.axial else ""}
+    viewer = Template(files.joinpath("inspect.html").read_text()).substitute(values)
+    few_pixels = "few-pixels" if max(vit.image_size) <= 96 else ""
+    text = page(
+        f"{weights} on {source}: Vision Transformer inspection",
+        _summary(vit, images.names, weights, source),
+        "\n".join([viewer, *(section(*parts) for parts in sections(inspected, images, shown))]),
+        f'Paper: "An Image is Worth 16x16 Words" (arXiv 2010.11929). {package_versions("vit-for-keras", "keras")}',
+        style=files.joinpath("inspect.css").read_text(),
+        script=files.joinpath("inspect.js").read_text(),
+        data=data.as_dict(),
+        attributes=f'class="{few_pixels}" style="--ratio: {vit.image_size[1]} / {vit.image_size[0]}"',
+    )
+    return text, attention_size
 
 
 def _attention_size(data, num_shown, max_megabytes) -> str:
@@ -129,10 +127,6 @@ def _summary(vit, names, weights, source) -> str:
         f"{config.depth}, width {config.width}, {config.num_heads} heads, {vit.count_params():,} parameters. Inspected "
         f"on {inspected_on}, shown as the model sees them: resized, and cropped if its preprocessing crops."
     )
-
-
-def _section(title, text, body) -> str:
-    return f"<section>\n<h2>{html.escape(title)}</h2>\n<p>{html.escape(text)}</p>\n{body}\n</section>"
 
 
 def _prefix_names(model) -> list[str]:

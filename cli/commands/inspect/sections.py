@@ -21,8 +21,8 @@ from keras_vit.inspect.attention import gradient_rollout_undefined, patch_share
 from keras_vit.inspect.representation import in_batches
 from keras_vit.models.classification import output_activation, output_names
 from keras_vit_cli.commands.inspect.model import InspectedModel
-from keras_vit_cli.html import figure_image, image_rows, pixel_image
 from keras_vit_cli.image_files import ImageBatch, count_images
+from keras_vit_cli.page import figure_image, image_rows, pixel_image, table
 
 NUM_FILTERS = 28  # as in figure 7 of the paper
 NUM_NEIGHBORS = 5
@@ -98,16 +98,11 @@ def _attention_distance(vit, images) -> Section:
         "figure 7, right, and appendix D.7; computed as in the author's code (google-research/vision_transformer, "
         "issue 162): attention to the class token counts as distance 0."
     )
-    rows = "".join(
-        f'<tr><th scope="row">{i}</th>' + "".join(f"<td>{value:.2f}</td>" for value in row) + "</tr>"
-        for i, row in enumerate(distances, 1)
-    )
-    head = "".join(f'<th scope="col">head {i}</th>' for i in range(1, heads + 1))
-    table = f'<table id="distances"><tr><th scope="col">layer</th>{head}</tr>{rows}</table>'
+    head = ["layer", *(f"head {i}" for i in range(1, heads + 1))]
+    rows = [[str(i), *(f"{value:.2f}" for value in row)] for i, row in enumerate(distances, 1)]
+    values = table(head, rows, "Table of mean attention distances", id="distances")
     figure = figure_image(figures.head_distances(distances), "Mean attention distance of each head by layer")
-    label = "Table of mean attention distances"
-    table = f'<div class="scrollable" tabindex="0" role="region" aria-label="{label}">{table}</div>'
-    return "Mean attention distance", text, f"{figure}<details><summary>Table, in pixels</summary>{table}</details>"
+    return "Mean attention distance", text, f"{figure}<details><summary>Table, in pixels</summary>{values}</details>"
 
 
 def _positions(vit) -> Section:

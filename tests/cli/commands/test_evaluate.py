@@ -100,10 +100,10 @@ def test_all_predictions(run, folder, trained_toy, tmp_path):
     probabilities = np.array([[answer[name] for name in model.class_names] for answer in answers])
     for name, tolerance in (("x.keras", 2e-6), ("model-float32.tflite", 1e-5), ("x.onnx", 1e-5)):
         file = tmp_path / "predictions.csv"
-        options = "--max-corrupt", "0.2", "--json", "--predictions", file
+        options = "--max-corrupt", "0.2", "--json", "--predictions", file, "--report", tmp_path / "x.html"
         status, lines, _ = run(tmp_path / name, "--dataset", dataset, *options)
         summary = json.loads("".join(lines))
-        assert status == 0 and summary["skipped"] == 1
+        assert status == 0 and summary["skipped"] == 1 and "broken.png" in (tmp_path / "x.html").read_text()
         rows = list(csv.DictReader(file.read_text().splitlines()))
         assert list(rows[0]) == ["file", "label", "prediction", *model.class_names]
         numbers = [int(Path(row["file"]).stem) for row in rows]

@@ -112,6 +112,7 @@ def runs(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(run_recipe, "run", run)
+    monkeypatch.setattr("keras_vit_cli.commands.train.report_run", lambda recipe: None)
     return ran
 
 

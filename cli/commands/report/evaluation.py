@@ -1,0 +1,65 @@
+"""The table of predictions and the report of a run, which `finetune` and `train` write beside its model."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_vit.weights.files import METRICS, MODEL
+from keras_vit_cli.commands.report.command import REPORT, TABLE, print_written
+
+MOST_IMAGES = 5_000  # of a test set that is evaluated once more, image by image, without being asked
+
+
+def report_run(recipe, notes: Sequence[str] = ()):
+    """Writes predictions.csv and report.html into the local folder of a finished run, unless they are there.
+
+    An error is printed, since the run is complete without them.
+
+    Args:
+        notes: Warnings of the report.
+    """
+    from keras_vit.recipes.data import count_examples, open_dataset
+
+    folder, data = Path(recipe.run.folder), recipe.data
+    report, metrics = folder / REPORT, folder / METRICS
+    if report.exists() and report.stat().st_mtime >= metrics.stat().st_mtime:
+        return
+    try:
+        dataset = open_dataset(data)
+        count = count_examples(dataset, data.test_split)
+        if count > MOST_IMAGES:
+            print(f"No report of {count:,} test images: keras-vit evaluate --report FILE.html writes one.")
+            return
+        _write(recipe, folder, dataset, notes)
+    except (ValueError, OSError) as error:
+        print(f"The report was not written: {error} The run is complete.", file=sys.stderr)
+
+
+def _write(recipe, folder, dataset, notes):
+    import keras_vit
+    from keras_vit.recipes.data.corrupt_images import skipped_images
+    from keras_vit.recipes.evaluation.classification import evaluate_classifier
+    from keras_vit.recipes.evaluation.predictions import read_predictions
+    from keras_vit.recipes.runs.logs import LOG, read_log
+    from keras_vit_cli.commands.report.report import write_report
+
+    model, data = keras_vit.load(folder / MODEL), recipe.data
+    evaluate_classifier(
+        model,
+        dataset,
+        data.test_split,
+        batch_size=data.batch_size,
+        max_corrupt=data.max_corrupt,
+        predictions=folder / TABLE,
+    )
+    write_report(
+        folder / REPORT,
+        f"{folder} on {data.dataset} ({data.test_split})",
+        read_predictions(folder / TABLE),
+        notes=notes,
+        skipped=skipped_images(dataset.name),
+        log=read_log(os.path.join(folder, LOG)),
+        model=model,
+    )
+    print_written(folder / REPORT)

@@ -1,0 +1,106 @@
+"""The report on a classifier's predictions: one HTML file, made from their table. n images, C classes."""
+
+import html
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+from scipy.special import logit
+
+from keras_vit.atomic_write import write_file
+from keras_vit.intervals import percent
+from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
+from keras_vit.recipes.evaluation.predictions import Comparison, Predictions
+from keras_vit_cli.commands.report import sections
+from keras_vit_cli.commands.report.gallery import Gallery, file_list
+from keras_vit_cli.page import cards, package_versions, page, section
+
+TINY = 1e-12  # a probability whose logarithm is finite
+
+
+def write_report(
+    path: Path,
+    title: str,
+    predictions: Predictions,
+    *,
+    notes: Sequence[str] = (),
+    skipped: Sequence[str] = (),
+    log: Sequence[dict[str, str]] = (),
+    model=None,
+    comparison: tuple[Comparison, tuple[str, str]] | None = None,
+):
+    """Writes the report.
+
+    Args:
+        path: The file, which is replaced.
+        title: Whose predictions these are.
+        predictions: The table. Images are shown whose files are local.
+        notes: Warnings, such as of copies.
+        skipped: Files that could not be decoded.
+        log: Lines of the log.csv of the training.
+        model: The Keras model, for the evidence; or None.
+        comparison: With another model, and the names of both.
+    """
+    metrics = _metrics(predictions)
+    gallery = Gallery(predictions, sections.image_lists(predictions))
+    parts = [f'<p class="message">{html.escape(note)}</p>' for note in notes]
+    parts.append(cards(_numbers(predictions, metrics)))
+    if curves := sections.learning_curves(log):
+        boxes = (f"<section>\n<h2>{name}</h2>\n{drawn}\n</section>" for name, drawn in curves)
+        parts.append(f'<div class="pair">{"".join(boxes)}</div>')
+    parts += [section(*each) for each in _sections(predictions, metrics)]
+    if comparison:
+        parts.append(section(*sections.comparison(*comparison)))
+    parts += [section(*each) for each in gallery.sections(model)]
+    if skipped:
+        parts.append(section("Skipped", "Files that cannot be decoded and do not count.", file_list(skipped)))
+    files = resources.files("keras_vit_cli.commands.report")
+    text = page(
+        title,
+        f"{len(predictions.files):,} images, {len(predictions.class_names):,} classes.",
+        "\n".join(parts),
+        "Intervals: 95 %, Wilson; they hold where the images are independent, not for several of one object or person. "
+        + package_versions("vit-for-keras", "keras"),
+        style=files.joinpath("report.css").read_text(),
+        script=files.joinpath("report.js").read_text(),
+        data=gallery.data(),
+    )
+    write_file(path, text)
+
+
+def _metrics(predictions) -> ClassificationMetrics | MultiLabelMetrics:
+    """The metrics of `keras-vit evaluate`, from probabilities: the logarithms of a softmax are its logits."""
+    probabilities = np.clip(predictions.probabilities.astype("float64"), TINY, 1)
+    count = len(predictions.class_names)
+    sigmoid = predictions.activation == "sigmoid"
+    several, one = MultiLabelMetrics(count), ClassificationMetrics(count, predictions.activation)
+    metrics = several if predictions.multi_label else one
+    logits = logit(np.clip(probabilities, None, 1 - TINY)) if sigmoid else np.log(probabilities)
+    metrics.update(logits, predictions.correct)
+    return metrics
+
+
+def _numbers(predictions, metrics) -> dict[str, str]:
+    """The numbers at the top."""
+    summary = metrics.summary()
+    if predictions.multi_label:
+        return {"mean average precision": f"{summary['mean_average_precision']:.1%}"}
+    accuracy, _, images = percent(metrics.top1, metrics.counted).partition("], ")
+    numbers = {f"top-1, 95 % interval; {images}": f"{accuracy}]"}
+    if "majority" in summary:
+        largest = predictions.class_names[predictions.correct.sum(0).argmax()]
+        numbers["balanced accuracy, the mean of the recalls"] = f"{summary['balanced_accuracy']:.1%}"
+        numbers[f"always {largest!r} would be right"] = f"{summary['majority']:.1%}"
+    return numbers
+
+
+def _sections(predictions, metrics) -> list[sections.Section]:
+    if predictions.multi_label:
+        made = [sections.labels(predictions)]
+    else:
+        matrix, summary = metrics.confusion_matrix(), metrics.summary()
+        made = [] if matrix is None else [part(predictions, matrix) for part in (sections.confusions, sections.classes)]
+        made.append(sections.reliability(metrics.reliability(), summary["calibration_error"]))
+    thresholds = sections.threshold_curves(predictions)
+    return [*made, thresholds] if thresholds else made

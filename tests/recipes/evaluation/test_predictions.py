@@ -1,0 +1,78 @@
+"""Tables of predictions: what is read is what was written; two of them against SciPy's tests."""
+
+import numpy as np
+import pytest
+from scipy.special import expit, softmax
+from scipy.stats import binomtest, bootstrap
+
+from keras_vit.recipes.evaluation.predictions import compare_predictions, read_predictions, write_predictions
+
+NAMES = ["cat", "a;b", 'say "x", y']
+RANDOM = np.random.default_rng(0)
+
+
+def table(path, logits, labels, activation="softmax", files=None):
+    with write_predictions(path, NAMES, activation) as rows:
+        rows.add(files or [f"{i}.png" for i in range(len(logits))], logits, labels)
+    return read_predictions(path)
+
+
+def test_a_table_is_read_as_written(tmp_path):
+    logits, labels = RANDOM.normal(size=(9, 3)), np.arange(9) % 3
+    read = table(tmp_path / "x.csv", logits, labels)
+    np.testing.assert_allclose(read.probabilities, softmax(logits, -1), atol=1e-7)
+    assert read.class_names == NAMES and read.files[2] == "2.png" and read.probabilities.dtype == np.float32
+    assert (read.correct.argmax(-1) == labels).all() and read.one_label and not read.multi_label
+    assert (read.right == (logits.argmax(-1) == labels)).all() and read.activation == "softmax"
+    several = [[1, 0, 1], [0, 0, 0], [0, 0, 1]]
+    read = table(tmp_path / "x.csv", logits[:3], np.array(several), "sigmoid")
+    assert read.multi_label and read.correct.tolist() == several
+    np.testing.assert_allclose(read.probabilities, expit(logits[:3]), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "text,words",
+    [
+        ("", "an empty file"),
+        ("file,label\na,b\n", "no table of predictions"),
+        ("file,label,prediction,cat,dog\n", "no predictions"),
+        ("file,label,prediction,cat,dog\na,cat,cat,0.5\n", "Line 2"),
+        ("file,label,prediction,cat,dog\na,cat,cat,0.5,1.5\n", "Line 2"),
+        ("file,label,prediction,cat,dog\na,cow,cat,0.5,0.5\n", "cow"),
+    ],
+)
+def test_other_files_are_refused(text, words, tmp_path):
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_predictions(tmp_path / "x.csv")
+
+
+def test_the_difference_of_two_models(tmp_path):
+    labels = RANDOM.integers(0, 3, 120)
+    logits = RANDOM.normal(size=(120, 3)) + 1.2 * np.eye(3)[labels]
+    other = logits + RANDOM.normal(size=(120, 3)) + 0.6 * np.eye(3)[labels]
+    order = RANDOM.permutation(120)
+    first = table(tmp_path / "1.csv", logits, labels)
+    second = table(tmp_path / "2.csv", other[order], labels[order], files=[f"{i}.png" for i in order])
+    result = compare_predictions(first, second)
+    right = [logits.argmax(-1) == labels, other.argmax(-1) == labels]
+    only = (right[0] & ~right[1]).sum(), (right[1] & ~right[0]).sum()
+    assert result.right == (right[0].sum(), right[1].sum()) and result.only == only and min(only) > 2
+    assert result.p_value == pytest.approx(binomtest(int(only[0]), int(sum(only)), 0.5).pvalue, rel=1e-9)
+    assert result.agreement == (logits.argmax(-1) == other.argmax(-1)).mean()
+    difference = right[1].astype(float) - right[0]
+    assert result.difference == pytest.approx(difference.mean())
+    expected = bootstrap((difference,), np.mean, method="percentile", n_resamples=9_999, rng=1).confidence_interval
+    np.testing.assert_allclose(result.interval, (expected.low, expected.high), atol=0.01)
+    assert compare_predictions(first, first).p_value == 1 and compare_predictions(first, first).interval == (0, 0)
+
+
+def test_tables_of_other_images_are_not_compared(tmp_path):
+    logits, labels = RANDOM.normal(size=(4, 3)), np.arange(4) % 3
+    first = table(tmp_path / "1.csv", logits, labels)
+    for change, words in (
+        (lambda: table(tmp_path / "2.csv", logits[:3], labels[:3]), "3.png"),
+        (lambda: table(tmp_path / "2.csv", logits, labels[::-1]), "labels"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            compare_predictions(first, change())
