@@ -41,9 +41,9 @@ TrainSplit = Annotated[str, arg(metavar="SPLIT", help='The images to train on, s
 Group = Annotated[
     str | None,
     arg(
-        metavar="REGEX",
+        metavar="REGEX|CSV",
         help="Keep images together that belong together, such as those of a patient, when a folder is split: a regular "
-        "expression on their paths, such as 'patient(\\d+)'.",
+        "expression on their paths, such as 'patient(\\d+)'; or a CSV file with the columns file,group.",
     ),
 ]
 DataDir = Annotated[

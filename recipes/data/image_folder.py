@@ -3,13 +3,15 @@
 In a folder without splits, about a fifth of the images is for evaluation, see `split_by_hash`.
 """
 
+import csv
 import functools
 import hashlib
+import io
 import logging
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +21,12 @@ from keras_vit.recipes.data.folder_layout import EXTENSIONS, HEIC, HEIC_FIX, wal
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
 
 TEST_FRACTION = 0.2
+TABLE = ".csv"
+GROUP_COLUMNS = ["file", "group"]  # of a table of groups
 
 
-def open_folder(path: str, name: str, group: str | None = None) -> ImageDataset:
-    """Lists the images of a folder; `group` is that of `Data`.
+def open_folder(path: str, name: str, group: str | Mapping[str, str] | None = None) -> ImageDataset:
+    """Lists the images of a folder; `group` is that of `Data`, or the groups of its table.
 
     A folder without splits, /path/<class>/<image>, gets "train" and "test" by `split_by_hash`. The order of a split's
     images is a fixed permutation, so that a part such as "train[:98%]" has images of all classes. Classes are numbered
@@ -122,14 +126,14 @@ def _list_splits(path, group):
             unused.setdefault(reason, []).append(f"{split}/{file}")
     loose, others = _class_files(path)
     if len(loose) > sum(map(len, splits.values())):
-        groups = _groups(path, group, loose)
+        groups = groups_of(path, group, loose)
         splits, unused = split_by_hash(loose, groups), {}
         for file, reason in others:
             unused.setdefault(reason, []).append(file)
     else:
         if loose:
             unused["in no folder of a class"] = [file for _, file in loose]
-        check_groups(path, {split: _groups(path, group, images) for split, images in splits.items()})
+        check_groups(path, {split: groups_of(path, group, images) for split, images in splits.items()})
     return {split: images for split, images in splits.items() if images}, unused
 
 
@@ -165,10 +169,16 @@ def _hash(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6]) / 2**48
 
 
-def _groups(path, pattern: str | None, images: list[tuple[str, str]]) -> dict[str, str]:
-    """The group of each file: what a regular expression matches, or its first part in parentheses; {} without one."""
+def groups_of(path: str, pattern: str | Mapping[str, str] | None, images: list[tuple[str, str]]) -> dict[str, str]:
+    """The group of each file: what a regular expression matches, or its first part in parentheses; {} without one.
+
+    Or the group that a table or its file has for it; files that are not in it are a group each.
+    """
     if pattern is None:
         return {}
+    if isinstance(pattern, Mapping) or pattern.endswith(TABLE):
+        table = pattern if isinstance(pattern, Mapping) else _read_groups(pattern)
+        return {file: table.get(file, file) for _, file in images}
     part = 1 if re.compile(pattern).groups else 0
     matches = {file: re.search(pattern, file) for _, file in images}
     groups = {file: match[part] for file, match in matches.items() if match and match[part]}
@@ -178,6 +188,21 @@ def _groups(path, pattern: str | None, images: list[tuple[str, str]]) -> dict[st
             f"{first_names(none)}"
         )
     return groups
+
+
+def _read_groups(file: str) -> dict[str, str]:
+    """The table of groups in a CSV file: "<class>/<image>" to group."""
+    try:
+        with tf.io.gfile.GFile(file) as content:
+            head, *rows = [row for row in csv.reader(io.StringIO(content.read())) if row] or [[]]
+    except (tf.errors.NotFoundError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"The table of groups {file} cannot be read: {error}") from error
+    if head != GROUP_COLUMNS or any(len(row) != 2 for row in rows):
+        raise ValueError(
+            f"The table of groups {file} must have the columns {','.join(GROUP_COLUMNS)}, with a line such as "
+            f"cat/1.jpg,patient7 for each image. Received: {','.join(head)!r}"
+        )
+    return {image: group for image, group in rows}
 
 
 def check_groups(path, groups: dict[str, dict[str, str]]):

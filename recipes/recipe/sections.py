@@ -114,7 +114,8 @@ class Data(Checked):
             do so in this process.
         max_corrupt: Largest allowed fraction of undecodable images, which are skipped; more stop the run.
         group: Regular expression on the path of an image in a folder without splits, such as "patient(\\d+)": images
-            with the same match, or the same first part in parentheses, are on one side of the split.
+            with the same match, or the same first part in parentheses, are on one side of the split. Or a CSV file with
+            the columns file,group: "<class>/<image>" and what it belongs to; other images are groups of their own.
     """
 
     place: ClassVar[str] = "data."
@@ -150,6 +151,8 @@ class Data(Checked):
             return
         if not self.dataset.startswith("folder:"):
             raise RecipeError("Groups are for folders of images.", {"data.group": self.group}, {"data.group": None})
+        if self.group.endswith(".csv"):
+            return  # a table
         try:
             re.compile(self.group)
         except re.error as error:

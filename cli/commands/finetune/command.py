@@ -1,5 +1,6 @@
 """`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
 
+import csv
 import json
 import os
 import shlex
@@ -100,19 +101,23 @@ class Finetune:
         from keras_vit.recipes.processes.workers import Workers
         from keras_vit.recipes.runs.folder import prepare_run_folder
         from keras_vit.recipes.runs.lock import run_lock
-        from keras_vit_cli.commands.finetune.images import FILE as COPIES
-        from keras_vit_cli.commands.finetune.images import write_copies
+        from keras_vit_cli.commands.finetune.copies import FILE as COPIES
+        from keras_vit_cli.commands.finetune.copies import GROUPS, write_copies, write_groups
         from keras_vit_cli.commands.finetune.plan import choose_recipe
 
         if self.weights:
             images, (weights, model) = check_all(self._open, self._load)
         else:  # there may be a download, which has to wait for the folder
             images, (weights, model) = self._open(), self._load()
+        if images.groups:
+            images = replace(images, data=replace(images.data, group=str(output / GROUPS)))
         recipe = choose_recipe(images, weights, model, output, self.class_weight, self._states_resize())
-        if images.copies or (output / COPIES).exists():  # before the training, since the run may be resumed
+        # Before the training, since the run may be resumed.
+        if images.copies or images.groups or any((output / name).exists() for name in (COPIES, GROUPS)):
             with run_lock(str(output), Workers(tf.distribute.get_strategy())):
                 prepare_run_folder(recipe)
                 write_copies(output, images.copies)
+                write_groups(output, images.groups)
         return recipe
 
     def _states_resize(self) -> bool:
@@ -212,8 +217,8 @@ Next:
 
 def copies_warning(output: Path) -> list[str]:
     """What to say of copies of training images in the test set, if there are some."""
-    from keras_vit_cli.commands.finetune.images import FILE as COPIES
-    from keras_vit_cli.commands.finetune.images import count_copies
+    from keras_vit_cli.commands.finetune.copies import FILE as COPIES
+    from keras_vit_cli.commands.finetune.copies import count_copies
 
     if not (copies := count_copies(output)):
         return []
@@ -249,7 +254,7 @@ def check_same_run(
     if class_weight not in (None, recipe.get("class_weight")):
         had.append("without --class-weight")
         received.append(f"--class-weight {class_weight}")
-    if group not in (None, data.get("group")):
+    if group not in (None, data.get("group")) and not _keeps_together(output, images, group):
         had.append(f"with --group {shlex.quote(data['group'])}" if data.get("group") else "without --group")
         received.append(f"--group {shlex.quote(group)}")
     if had:
@@ -263,6 +268,19 @@ def check_same_run(
     except FileNotFoundError as error:
         use = "The run is finished without them: omit --weights. " if finished else ""
         raise FileNotFoundError(f"{error} {use}For another run add {another(output)}") from error
+
+
+def _keeps_together(output: Path, images: Path, group: str) -> bool:
+    """Whether the run's own table of groups, of copies, keeps the images of each of these groups together."""
+    from keras_vit.recipes.data.image_folder import groups_of
+    from keras_vit_cli.commands.finetune.copies import GROUPS
+
+    if not (output / GROUPS).is_file():
+        return False
+    with (output / GROUPS).open(newline="", encoding="utf-8") as file:
+        table = {row["file"]: row["group"] for row in csv.DictReader(file)}
+    asked = groups_of(str(images), group, [("", file) for file in table])
+    return len({(asked[file], united) for file, united in table.items()}) == len(set(asked.values()))
 
 
 def previous_recipe(output: Path):

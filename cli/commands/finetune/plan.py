@@ -20,18 +20,12 @@ from keras_vit.recipes.configs.small_folder import Machine, fit_to_folder, image
 from keras_vit.recipes.data import ImageDataset, open_dataset, training_pixels
 from keras_vit.recipes.data.arrays import read_arrays
 from keras_vit.recipes.data.corrupt_images import mark_named
+from keras_vit.recipes.data.image_folder import class_of, groups_of, open_folder
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
-from keras_vit_cli.commands.finetune.images import (
-    LONG,
-    ImageFile,
-    describe,
-    find_copies,
-    look_at,
-    notes_on_range,
-    typical_aspect,
-)
+from keras_vit_cli.commands.finetune.copies import GROUPS, ImageHashes, describe, unite_copies
+from keras_vit_cli.commands.finetune.images import LONG, ImageFile, look_at, notes_on_range, typical_aspect
 from keras_vit_cli.recipe_options import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
@@ -54,7 +48,8 @@ class ImageFolder:
         dataset: The opened dataset.
         notes: What to know about the images, one sentence each.
         unreadable: Number of files of each split that are no images.
-        copies: (test file, training file) of copies, see `find_copies`.
+        copies: (test file, training file) of copies, see `ImageHashes.copies`.
+        groups: Of all images, if copies had to be united to keep them on one side of the split.
         aspect: Shorter side / longer side of a typical image, in (0, 1].
     """
 
@@ -63,6 +58,7 @@ class ImageFolder:
     notes: tuple[str, ...]
     unreadable: Counter[str]
     copies: tuple[tuple[str, str], ...] = ()
+    groups: dict[str, str] | None = None
     aspect: float = 1.0
 
     def count(self, split: str) -> int:
@@ -115,13 +111,38 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     counts_of_bad = Counter({split: len(of_split) for split, of_split in unreadable.items()})
     images = ImageFolder(data, dataset, tuple(notes), counts_of_bad, aspect=typical_aspect(seen))
     if total <= MOST:
-        train, test = (
-            [file for file, image in files[split].items() if image] for split in (data.train_split, data.test_split)
+        readable = {split: [file for file, image in of_split.items() if image] for split, of_split in files.items()}
+        images = _without_copies(images, readable, bad)
+    return replace(images, notes=(*images.notes, *_few_images(images)))
+
+
+def _without_copies(images: ImageFolder, readable: dict[str, list[str]], bad: list[str]) -> ImageFolder:
+    """Keeps copies on one side of a split that is made here, and notes those that are on both."""
+    data, path = images.data, images.dataset.name.removeprefix("folder:").rstrip("/")
+    hashes = ImageHashes([file for files in readable.values() for file in files])
+    is_split_here = not (Path(path) / data.train_split).is_dir()
+    if is_split_here:
+        files = sorted(
+            file.decode()[len(path) + 1 :] for split in readable for file in _examples(images.dataset, split)[0]
         )
-        copies = tuple(find_copies(train, test))
-        notes += [describe(copies, images.count(data.test_split))] if copies else []
-        images = replace(images, copies=copies)
-    return replace(images, notes=(*notes, *_few_images(images)))
+        named = [(class_of(file), file) for file in files]
+        groups = unite_copies(hashes, path, named, groups_of(path, data.group, named))
+        if groups:
+            united = len(named) - len({groups[file] for file in files})
+            dataset = open_folder(path, images.dataset.name, groups)
+            note = (
+                f"{united:,} images stay beside their copies, on one side of the split ({GROUPS} in the run's folder)"
+            )
+            examples = {split: {file.decode() for file in _examples(dataset, split)[0]} for split in dataset.splits}
+            unreadable = Counter({split: len(names.intersection(bad)) for split, names in examples.items()})
+            readable = {split: sorted(names.difference(bad)) for split, names in examples.items()}
+            notes = (*images.notes, note)
+            images = replace(images, dataset=dataset, unreadable=unreadable, notes=notes, groups=groups)
+    copies = tuple(hashes.copies(readable[data.train_split], readable[data.test_split]))
+    if not copies:
+        return images
+    note = describe(copies, images.count(data.test_split))
+    return replace(images, copies=copies, notes=(*images.notes, note))
 
 
 def _too_many(total, dataset, data) -> str:
