@@ -1,5 +1,6 @@
 """`keras-vit classify`: what is on photographs, by a Keras model or an exported one. B images, C classes."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_expo
 from keras_vit_cli.output_folder import check_replaceable, json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.process import without_native_logs
-from keras_vit_cli.words import IMAGES, MODEL, Json
+from keras_vit_cli.words import IMAGES, MODEL, Json, OptionalOutput
 
 BATCH_SIZE = 32
 
@@ -20,7 +21,8 @@ BATCH_SIZE = 32
 class Classify:
     """Print the most likely classes of photographs.
 
-    Files that are no images are named at the end; those in a folder are skipped.
+    Files that are no images are named at the end; those in a folder are skipped. --output is a CSV file, which is
+    replaced: of each image its file, the most likely class and the probability of every class.
 
     MODEL is also a .tflite file, an .onnx file or a SavedModel of `keras-vit export`, or the .keras file of a model
     around one of keras_vit. Default: AugReg's S/16 for the 1000 classes of ImageNet, downloaded once (0.09 GB), or,
@@ -35,6 +37,7 @@ class Classify:
     images: Annotated[tuple[Path, ...], tyro.conf.Positional, IMAGES]
     model: Annotated[str | None, MODEL] = None
     top: Annotated[int, tyro.conf.arg(metavar="N")] = 5
+    output: OptionalOutput = None
     json: Json = False
     attention: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     preparation: Loading = AS_SAVED
@@ -43,17 +46,29 @@ class Classify:
         """Classifies, and prints a few lines per image; raises ValueError at the end if there is an unreadable file."""
         files, unreadable = self._files()
         with json_output(self.json) as show:
-            self._classify(files, unreadable, show)
+            model = self._load()
+            with self._table(model) as table:
+                self._classify(model, files, unreadable, show, table)
 
-    def _classify(self, files, unreadable, show):
+    def _table(self, model):
+        """The context of the table of --output, which is None without."""
+        if self.output is None:
+            return nullcontext()
+        from keras_vit.models.classification import output_names
+        from keras_vit.recipes.evaluation.classification import activation_of
+        from keras_vit.recipes.evaluation.predictions import write_predictions
+
+        return write_predictions(self.output, output_names(model), activation_of(model))
+
+    def _classify(self, model, files, unreadable, show, table):
         from keras_vit_cli.image_files import unreadable_reason
 
-        results, model = {}, self._load()
+        results = {}
         if self.attention:
             from keras_vit_cli.evidence import check_evidence, write_evidence
 
             check_evidence(model)
-        classify = partial(model.classify, top=self.top)
+        classify = partial(model.classify, top=self.top) if table is None else self._writing(model, table)
         if self.model and is_exported(self.model):
             classify = without_native_logs()(classify)
         for start in range(0, len(files), BATCH_SIZE):
@@ -78,6 +93,22 @@ class Classify:
         if unreadable:
             raise ValueError("\n".join([*unreadable, "All others are classified above."]))
 
+    def _writing(self, model, table):
+        """`model.classify`, which also adds the images to the table."""
+        from keras_vit.class_names import top_classes
+        from keras_vit.images.rgb import as_rgb
+        from keras_vit.models.classification import output_names
+        from keras_vit.recipes.evaluation.classification import activation_of, logits_of_images
+
+        logits_of, names, activation = logits_of_images(model), output_names(model), activation_of(model)
+
+        def classify(files):
+            logits = logits_of([as_rgb(file) for file in files])
+            table.add([str(file) for file in files], logits, [-1] * len(files))
+            return top_classes(logits, names, self.top, activation)
+
+        return classify
+
     def _files(self) -> tuple[list[Path], list[str]]:
         """The images, and for each other file why it is none.
 
@@ -88,6 +119,8 @@ class Classify:
             raise ValueError("Expected images: keras-vit classify cat.jpg folder/")
         if self.top < 1:
             raise ValueError(f"--top must be at least 1. Received: {self.top}")
+        if self.output and (self.output.is_dir() or not self.output.absolute().parent.is_dir()):
+            raise ValueError(f"--output is a CSV file in a folder that exists. Received: {self.output.absolute()}")
         if self.attention:
             check_replaceable(self.attention, option="--attention")
             if self.model and is_exported(self.model):

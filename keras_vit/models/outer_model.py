@@ -99,6 +99,7 @@ class OuterModel:
     Output: that of the outer model, (B, C), logits or probabilities.
 
     Attributes:
+        ends_in: "softmax", "sigmoid", or None for logits.
         returns_probabilities: Whether the outer model ends in a softmax or sigmoid.
     """
 
@@ -113,7 +114,8 @@ class OuterModel:
         has_own_head = any(part.weights for part in self.after)
         self.config = None if has_own_head else self.ours.config
         self.multi_label = not has_own_head and self.ours.multi_label
-        self.returns_probabilities, keeps_classes = _what_follows(self.after)
+        self.ends_in, keeps_classes = _what_follows(self.after)
+        self.returns_probabilities = self.ends_in is not None
         self.class_names = self.ours.class_names if keeps_classes and not has_own_head else None
         self.preprocessing = self._preprocessing()
 
@@ -170,20 +172,22 @@ class OuterModel:
         return own.at(size)
 
 
-def _what_follows(models) -> tuple[bool, bool]:
-    """Whether models after ours return probabilities, and whether each output is that of the same class as before.
+def _what_follows(models) -> tuple[str | None, bool]:
+    """The activation at the end of models after ours, and whether each output is that of the same class as before.
 
     Both are seen from their outputs for random inputs. A head without weights yet returns 0, which is no sum of 1.
     """
     if not models:
-        return False, True
+        return None, True
     shape = [size or 4 for size in models[0].input_shape[1:]]
     probes = 3 * np.random.default_rng(0).normal(size=(64, *shape)).astype("float32")
     outputs = ops.convert_to_numpy(ops.cast(apply(models, probes), "float32"))
     keeps_classes = outputs.shape == probes.shape and bool((outputs.argmax(-1) == probes.argmax(-1)).all())
     are_fractions = bool(((outputs >= 0) & (outputs <= 1)).all())
     sigmoid = any(_is_sigmoid(operation) for model in models for operation in operations_of(model))
-    return are_fractions and (sigmoid or np.allclose(outputs.sum(-1), 1, atol=1e-3)), keeps_classes
+    if are_fractions and np.allclose(outputs.sum(-1), 1, atol=1e-3):
+        return "softmax", keeps_classes
+    return "sigmoid" if are_fractions and sigmoid else None, keeps_classes
 
 
 def _is_sigmoid(operation) -> bool:

@@ -9,10 +9,12 @@ from typing import Literal
 import keras
 import numpy as np
 import tensorflow as tf
+from scipy.special import logit
 
 from keras_vit.class_names import describe_difference, imagenet_class_names
 from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.models.classification import check_no_projection, known_names, output_activation
+from keras_vit.models.outer_model import OuterModel
 from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
 from keras_vit.recipes.data.model_classes import check_classifier, unlabeled, with_model_classes
@@ -28,6 +30,8 @@ from keras_vit.recipes.evaluation.predictions import write_predictions
 from keras_vit.recipes.processes.jax_devices import on_this_process
 from keras_vit.recipes.processes.strategies import strategy_of
 from keras_vit.recipes.recipe import Data
+
+SMALLEST = 1e-12  # probability whose logarithm is taken
 
 
 @dataclass(frozen=True)
@@ -126,11 +130,12 @@ def evaluate_classifier(
         _check_imagenet_1k(model, "ObjectNet")
     else:
         names = list(dataset.class_names)
-    metrics = _metrics(model, dataset, len(names))
-    predict, agreed = _prediction(model), []
-    refer = reference and _prediction(reference)
+    activation = activation_of(model)
+    metrics = _metrics(model, dataset, len(names), activation)
+    predict, agreed = logits_of_images(model), []
+    refer = reference and logits_of_images(reference)
     progress = Progress(f"Evaluation on {split}", count_examples(dataset, split), "images") if verbose else None
-    table = write_predictions(Path(predictions), names, output_activation(model)) if predictions else nullcontext()
+    table = write_predictions(Path(predictions), names, activation) if predictions else nullcontext()
     with table as rows:
         for images, labels in batches:
             if progress:
@@ -164,12 +169,34 @@ def _check_reference(model, reference):
         raise ValueError(f"Expected a reference with the classes of {model.name} (here). Received: {received}")
 
 
-def _prediction(model) -> Callable:
+def activation_of(model) -> str:
+    """What makes probabilities of what `logits_of_images` returns: "softmax" or "sigmoid"."""
+    return output_activation(model) or model.ends_in
+
+
+def logits_of_images(model) -> Callable:
     """Function from a list of images of any sizes to logits as an array."""
+    if isinstance(model, OuterModel):
+        return _outer_prediction(model)
     if not isinstance(model, keras.Model):
         return lambda images: model.logits(images, model.preprocessing)
     predict = _batch_prediction(model)
     return lambda images: predict(model.preprocessing(images))
+
+
+def _outer_prediction(model: OuterModel) -> Callable:
+    """Those of a model around one of ours, which may return probabilities, and take images of many sizes."""
+    predict = _batch_prediction(model.model)
+
+    def logits(images):
+        batches = model.preprocess(images)
+        outputs = np.concatenate([predict(batch) for batch in (batches if isinstance(batches, list) else [batches])])
+        if not model.ends_in:
+            return outputs
+        probabilities = np.clip(outputs.astype("float64"), SMALLEST, 1 - SMALLEST)
+        return logit(probabilities) if model.ends_in == "sigmoid" else np.log(probabilities)
+
+    return logits
 
 
 def _batch_prediction(model) -> Callable:
@@ -195,9 +222,9 @@ def _check_imagenet_1k(model, what):
         )
 
 
-def _metrics(model, dataset, num_classes):
+def _metrics(model, dataset, num_classes, activation):
     if not getattr(model, "multi_label", False):
-        return ClassificationMetrics(num_classes, output_activation(model))
+        return ClassificationMetrics(num_classes, activation)
     if not dataset.multi_label:
         raise ValueError(
             f"{model.name} has several labels per image (multi_label), but {dataset.name!r} has one. Expected a "

@@ -1,6 +1,7 @@
 """`keras-vit classify`: the same answers from a Keras model, and from its .tflite, .onnx and SavedModel files."""
 
 import ast
+import csv
 import json
 import shutil
 import subprocess
@@ -211,3 +212,24 @@ def test_rounded_probabilities_of_an_int8_file_are_printed_as_they_are(tmp_path,
     (tmp_path / "m.tflite").write_bytes(b"")
     status, output, _ = run_cli("classify", CAT, "--model", tmp_path / "m.tflite", "--top", 2)
     assert status == 0 and output.splitlines()[1:] == ["   50.0%  class 0", "   25.0%  class 1"]
+
+
+@pytest.mark.slow
+def test_a_table_of_all_probabilities(tmp_path, run_cli, packaged):
+    """Of a Keras model, one around it and a .tflite file, against `keras_vit.classify`."""
+    (tmp_path / "photos").mkdir()
+    files = [str(tmp_path / "photos" / f"{number}.png") for number in range(3)]
+    for number, file in enumerate(files):
+        scene(number, (40, 30 + number)).save(file)
+    (tmp_path / "photos" / "text.png").write_text("no image")
+    keras.Sequential([packaged, keras.layers.Softmax()]).save(tmp_path / "outer.keras")
+    write_tflite(packaged, tmp_path, ["float32"])
+    answers = [dict(best) for best in packaged.classify(files, top=10)]
+    for model in (inputs.OFFLINE, tmp_path / "outer.keras", tmp_path / "model-float32.tflite"):
+        status, output, _ = run_cli("classify", tmp_path / "photos", "--model", model, "--output", tmp_path / "x.csv")
+        rows = list(csv.DictReader((tmp_path / "x.csv").read_text().splitlines()))
+        assert status == 0 and [row.pop("file") for row in rows] == files and files[2] in output
+        for row, answer in zip(rows, answers, strict=True):
+            assert row.pop("label") == "" and row.pop("prediction") == max(answer, key=answer.get)
+            assert {name: float(value) for name, value in row.items()} == pytest.approx(answer, abs=2e-5)
+    assert run_cli("classify", CAT, "--output", tmp_path / "no" / "x.csv")[0] == 1
