@@ -29,8 +29,11 @@ def binomial_p_value(count: int, total: int, probability: float) -> float:
     return min(math.fsum(terms), 1.0)
 
 
-def percent(count: int, total: int) -> str:
-    """A fraction of images with its interval, such as "66.7 % [52.5, 78.3], 32 of 48 images"."""
+def percent(count: int, total: int, interval: tuple[float, float] | None = None) -> str:
+    """A fraction of images with its interval, such as "66.7 % [52.5, 78.3], 32 of 48 images".
+
+    The interval is that of Wilson, unless another is given.
+    """
     digits = 2 if total >= _EXACT_DIGITS else 1
-    low, high = (f"{100 * end:.{digits}f}" for end in wilson_interval(count, total))
+    low, high = (f"{100 * end:.{digits}f}" for end in interval or wilson_interval(count, total))
     return f"{100 * count / total:.{digits}f} % [{low}, {high}], {count:,} of {total:,} images"

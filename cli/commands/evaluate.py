@@ -70,9 +70,9 @@ class Evaluate:
         if is_exported(self.model):
             self.preparation.check_stated(self.model)
         with json_output(self.json) as show, TemporaryDirectory() as temporary:
-            table = self.predictions or (Path(temporary) / TABLE if self.report else None)
+            table = self.predictions or (Path(temporary) / TABLE if self.report or self.group else None)
             report = self._evaluate(table)
-            show(self._fields(report), lambda: self._print(report))
+            show(self._fields(report), lambda: self._print(report, table))
             if self.report and table:
                 self._write_report(table, self.report)
 
@@ -136,8 +136,9 @@ class Evaluate:
             result |= {"class_names": report.class_names, "confusion_matrix": report.confusion_matrix.tolist()}
         return result
 
-    def _print(self, report):
+    def _print(self, report, table):
         from keras_vit.recipes.evaluation.classification_metrics import BINS
+        from keras_vit.recipes.evaluation.predictions import read_predictions
 
         summary = report.summary
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
@@ -153,7 +154,9 @@ class Evaluate:
             self._print_precisions(report)
             return
         for metric, name in (("top1", "top-1"), ("top5", "top-5")):
-            if metric in summary:
+            if metric == "top1" and self.group:
+                print(f"top-1 {read_predictions(table).describe_accuracy()}")
+            elif metric in summary:
                 print(f"{name} {percent(round(summary[metric] * summary['counted']), summary['counted'])}")
         print(f"expected calibration error ({BINS} bins) {summary['calibration_error']:.2%}")
         if "negative_log_likelihood" in summary:

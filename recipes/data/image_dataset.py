@@ -1,7 +1,7 @@
 """`ImageDataset`, the form in which every dataset is opened; its splits, and errors while it is read. C classes."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -33,6 +33,7 @@ class ImageDataset:
         stores_paths: `read` yields file paths instead of encoded images: they are cheap to shuffle and to skip.
         multi_label: Labels are (C,) float32 with a 1 for each correct class; otherwise they are scalar int64.
         max_value: Largest value of the stored pixels, which are multiplied by 255 // max_value.
+        groups: The group of each image by its name, see `Data.group`; None without groups.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ImageDataset:
     stores_paths: bool = False
     multi_label: bool = False
     max_value: int = 255
+    groups: Mapping[str, str] | None = None
 
     def __post_init__(self):
         """Raises ValueError for class names that are not one line of text each, which labels.txt could not have."""

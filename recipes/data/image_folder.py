@@ -35,7 +35,7 @@ def open_folder(path: str, name: str, group: str | Mapping[str, str] | None = No
     without a group, and a group in several splits raise ValueError.
     """
     check_folder(path)
-    files, unused = _list_splits(path, group)
+    files, unused, groups = _list_splits(path, group)
     if not files:
         raise ValueError(wrong_layout(path, walk_files(path)))
     class_names = tuple(sorted({class_name for pairs in files.values() for class_name, _ in pairs}))
@@ -53,7 +53,8 @@ def open_folder(path: str, name: str, group: str | Mapping[str, str] | None = No
         paths = tf.constant(paths, tf.string)
         return tf.data.Dataset.from_tensor_slices((paths, paths, np.array(targets, "int64")))
 
-    return ImageDataset(name, class_names, splits, read, stores_paths=True)
+    of_names = {tf.io.gfile.join(path, file): of_file for file, of_file in groups.items()}
+    return ImageDataset(name, class_names, splits, read, stores_paths=True, groups=of_names or None)
 
 
 def check_folder(path: str, layout: str = "<class>/<image> or <split>/<class>/<image>"):
@@ -114,7 +115,7 @@ def _list_names(path) -> list[str]:
 
 
 def _list_splits(path, group):
-    """The images of each split that has some, [(class, file)], and the files that are not used, by reason.
+    """The images of each split that has some, [(class, file)], the files that are not used, by reason, and the groups.
 
     Files are relative to the path. Whether its folders are splits or classes is what more of the images say.
     """
@@ -133,8 +134,10 @@ def _list_splits(path, group):
     else:
         if loose:
             unused["in no folder of a class"] = [file for _, file in loose]
-        check_groups(path, {split: groups_of(path, group, images) for split, images in splits.items()})
-    return {split: images for split, images in splits.items() if images}, unused
+        of_splits = {split: groups_of(path, group, images) for split, images in splits.items()}
+        check_groups(path, of_splits)
+        groups = {file: of_file for of_split in of_splits.values() for file, of_file in of_split.items()}
+    return {split: images for split, images in splits.items() if images}, unused, groups
 
 
 def split_by_hash(

@@ -135,7 +135,7 @@ def evaluate_classifier(
     predict, agreed = logits_of_images(model), []
     refer = reference and logits_of_images(reference)
     progress = Progress(f"Evaluation on {split}", count_examples(dataset, split), "images") if verbose else None
-    table = write_predictions(Path(predictions), names, activation) if predictions else nullcontext()
+    table = write_predictions(Path(predictions), names, activation, dataset.groups) if predictions else nullcontext()
     with table as rows:
         for images, labels in batches:
             if progress:

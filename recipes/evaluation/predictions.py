@@ -1,7 +1,7 @@
 """A table of a classifier's predictions: a line for each image, in the order of the split. n images, C classes."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,27 +11,30 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from keras_vit.atomic_write import naming_full_disk, new_files
-from keras_vit.intervals import binomial_p_value
+from keras_vit.intervals import binomial_p_value, percent, wilson_interval
 
-COLUMNS = ("file", "label", "prediction")
+COLUMNS, GROUP = ("file", "label", "prediction"), "group"
 SEPARATOR = ";"  # between several labels, as in the lists of `csv:` datasets
 RESAMPLES = 10_000  # of the bootstrap
 
 
 class PredictionsTable:
-    """Writes the columns `COLUMNS` and one for each class, its probability; created by `write_predictions`.
+    """Writes `COLUMNS`, the group if there are groups, and the probability of each class; see `write_predictions`.
 
     Args:
         file: A file that is open for text.
         class_names: C names.
         activation: "softmax" or "sigmoid", see `output_activation`.
+        groups: The group of each image by its file, or None.
     """
 
-    def __init__(self, file, class_names: Sequence[str], activation: str | None):
+    def __init__(self, file, class_names: Sequence[str], activation: str | None, groups: Mapping[str, str] | None):
+        # With a first class of this name, there is always such a column before it.
+        self.groups = {} if groups is None and class_names[0] == GROUP else groups
         self.class_names = class_names
         self.activation = expit if activation == "sigmoid" else lambda logits: softmax(logits, axis=-1)
         self.writer = csv.writer(file, lineterminator="\n")
-        self.writer.writerow([*COLUMNS, *class_names])
+        self.writer.writerow([*COLUMNS, *([] if self.groups is None else [GROUP]), *class_names])
 
     def add(self, files: Sequence[str], logits, labels):
         """Adds n images: logits (n, C); labels (n,) integers, or (n, C) with a 1 for each correct class."""
@@ -40,14 +43,17 @@ class PredictionsTable:
             correct = np.flatnonzero(label) if np.ndim(label) else [label] if label >= 0 else []
             names = SEPARATOR.join(self.class_names[number] for number in map(int, correct))
             values = (f"{value:.9g}" for value in row)
-            self.writer.writerow([file, names, self.class_names[row.argmax()], *values])
+            group = [] if self.groups is None else [self.groups.get(file, "")]
+            self.writer.writerow([file, names, self.class_names[row.argmax()], *group, *values])
 
 
 @contextmanager
-def write_predictions(path: Path, class_names: Sequence[str], activation: str | None) -> Iterator[PredictionsTable]:
+def write_predictions(
+    path: Path, class_names: Sequence[str], activation: str | None, groups: Mapping[str, str] | None = None
+) -> Iterator[PredictionsTable]:
     """Yields the table of a CSV file, which appears or is replaced when the block ends without an error."""
     with naming_full_disk(path), new_files(path) as (new,), new.open("w", newline="", encoding="utf-8") as file:
-        yield PredictionsTable(file, class_names, activation)
+        yield PredictionsTable(file, class_names, activation, groups)
 
 
 @dataclass(frozen=True)
@@ -59,12 +65,14 @@ class Predictions:
         class_names: C names.
         correct: (n, C) bool, the labels of each image: one, several or none.
         probabilities: (n, C) float32 in [0, 1].
+        groups: n names of groups, or None.
     """
 
     files: list[str]
     class_names: list[str]
     correct: np.ndarray
     probabilities: np.ndarray
+    groups: list[str] | None = None
 
     @property
     def predicted(self) -> np.ndarray:
@@ -85,6 +93,28 @@ class Predictions:
     def one_label(self) -> bool:
         """Whether each image has one label."""
         return bool((self.correct.sum(-1) == 1).all())
+
+    def describe_accuracy(self) -> str:
+        """The top-1 accuracy of the images with a label, see `percent`; with groups, its interval is over them.
+
+        Images of a group agree, so that they say less than as many others. The interval is then that of the bootstrap,
+        which draws groups (percentiles); or where all images or none are right, that of Wilson for the groups.
+        """
+        labeled = self.correct.any(-1)
+        right, count = int(self.right[labeled].sum()), int(labeled.sum())
+        if self.groups is None:
+            return percent(right, count)
+        _, of_images = np.unique(np.array(self.groups)[labeled], return_inverse=True)
+        counts = np.stack([np.bincount(of_images), np.bincount(of_images, self.right[labeled])])  # (2, groups)
+        total = counts.shape[1]
+        if right in (0, count):
+            interval = wilson_interval(total * right // count, total)
+        else:
+            weights = np.random.default_rng(0).multinomial(total, np.full(total, 1 / total), RESAMPLES)
+            images, hits = counts @ weights.T  # (RESAMPLES,) each
+            low, high = np.percentile(hits / images, [2.5, 97.5])
+            interval = float(low), float(high)
+        return f"{percent(right, count, interval)} in {total:,} groups"
 
     @property
     def multi_label(self) -> bool:
@@ -107,12 +137,13 @@ def read_predictions(path: Path) -> Predictions:
                 f"{path} is no table of predictions. Expected the columns {', '.join(COLUMNS)} and one for each class, "
                 f"as keras-vit evaluate --predictions writes them. Received: {', '.join(head[:5]) or 'an empty file'}"
             )
-        names = head[3:]
+        first = 4 if head[3] == GROUP else 3
+        names, groups = head[first:], []
         numbers = {name: number for number, name in enumerate(names)}
         files, correct, rows = [], [], []
         for line in reader:
             try:
-                row = np.array(line[3:], "float32")
+                row = np.array(line[first:], "float32")
                 if row.shape != (len(names),) or not ((row >= 0) & (row <= 1)).all():
                     raise ValueError("no probabilities of all classes")
                 labels = [line[1]] if line[1] in numbers else filter(None, line[1].split(SEPARATOR))
@@ -120,10 +151,11 @@ def read_predictions(path: Path) -> Predictions:
             except (ValueError, KeyError, IndexError) as error:
                 raise ValueError(f"Line {reader.line_num} of {path} is damaged ({error}): {line[:4]}") from error
             files.append(line[0])
+            groups.append(line[3])
             rows.append(row)
     if not files:
         raise ValueError(f"{path} has no predictions.")
-    return Predictions(files, names, np.array(correct), np.array(rows))
+    return Predictions(files, names, np.array(correct), np.array(rows), groups if first > 3 and any(groups) else None)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
 from keras_vit_cli.commands.export.command import Export, Format
-from keras_vit_cli.commands.report.command import REPORT
+from keras_vit_cli.commands.report.command import REPORT, TABLE
 from keras_vit_cli.commands.report.evaluation import report_run
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default, process_variables
 from keras_vit_cli.output_folder import check_replaceable
@@ -182,6 +182,7 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     """Prints accuracy, files and the next commands."""
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.data.model_classes import class_counts
+    from keras_vit.recipes.evaluation.predictions import read_predictions
 
     data, run = recipe.data, shlex.quote(str(output))
     evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
@@ -192,6 +193,8 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     counts = class_counts(dataset, data.test_split)
     largest = f"always {dataset.class_names[counts.argmax()]!r} would be {100 * counts.max() / counts.sum():.1f} %"
     accuracy = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}"
+    if data.group and (output / TABLE).is_file():
+        accuracy = f"top-1 {read_predictions(output / TABLE).describe_accuracy()}"
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < counts.sum() else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
     if file:

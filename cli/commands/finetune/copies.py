@@ -68,7 +68,7 @@ def unite_copies(
 
     A group of copies has the shortest of their names, which is that of the first: it decides about the split, and
     copies that come later stay with it. Where nearly identical images would tie too much of the folder together, as
-    pictures of one scene do, only files with the same bytes are.
+    images of one scene do, only files with the same bytes are.
 
     Args:
         hashes: Of all images that can be read, by path.

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.special import logit
 
 from keras_vit.atomic_write import write_file
-from keras_vit.intervals import percent
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
 from keras_vit.recipes.evaluation.predictions import Comparison, Predictions
 from keras_vit_cli.commands.report import sections
@@ -60,7 +59,8 @@ def write_report(
         title,
         f"{len(predictions.files):,} images, {len(predictions.class_names):,} classes.",
         "\n".join(parts),
-        "Intervals: 95 %, Wilson; they hold where the images are independent, not for several of one object or person. "
+        "Intervals: 95 %, Wilson, of top-1 with groups by the bootstrap; without groups (--group) they hold where the "
+        "images are independent, not for several of one object or person. "
         + package_versions("vit-for-keras", "keras"),
         style=files.joinpath("report.css").read_text(),
         script=files.joinpath("report.js").read_text(),
@@ -86,7 +86,7 @@ def _numbers(predictions, metrics) -> dict[str, str]:
     summary = metrics.summary()
     if predictions.multi_label:
         return {"mean average precision": f"{summary['mean_average_precision']:.1%}"}
-    accuracy, _, images = percent(metrics.top1, metrics.counted).partition("], ")
+    accuracy, _, images = predictions.describe_accuracy().partition("], ")
     numbers = {f"top-1, 95 % interval; {images}": f"{accuracy}]"}
     if "majority" in summary:
         largest = predictions.class_names[predictions.correct.sum(0).argmax()]

@@ -1,10 +1,13 @@
 """Tables of predictions: what is read is what was written; two of them against SciPy's tests."""
 
+import re
+
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
 from scipy.stats import binomtest, bootstrap
 
+from keras_vit.intervals import wilson_interval
 from keras_vit.recipes.evaluation.predictions import compare_predictions, read_predictions, write_predictions
 
 NAMES = ["cat", "a;b", 'say "x", y']
@@ -28,6 +31,33 @@ def test_a_table_is_read_as_written(tmp_path):
     read = table(tmp_path / "x.csv", logits[:3], np.array(several), "sigmoid")
     assert read.multi_label and read.correct.tolist() == several
     np.testing.assert_allclose(read.probabilities, expit(logits[:3]), atol=1e-7)
+
+
+def test_intervals_over_groups(tmp_path):
+    """Against SciPy's bootstrap of the groups; where images of a group agree, a much wider one than Wilson's."""
+    labels, groups = np.arange(120) % 3, {f"{i}.png": f"patient {i // 6}" for i in range(120)}
+    right = np.repeat(RANDOM.random(20) < 0.7, 6)
+    logits = 9 * np.eye(3)[np.where(right, labels, (labels + 1) % 3)]
+    with write_predictions(tmp_path / "x.csv", NAMES, "softmax", groups) as rows:
+        rows.add(list(groups), logits, labels)
+    read = read_predictions(tmp_path / "x.csv")
+    assert read.groups == list(groups.values()) and read.class_names == NAMES
+    text = read.describe_accuracy()
+    low, high = map(float, re.search(r"\[(.*), (.*)\], (\d+) of 120 images in 20 groups", text).groups()[:2])
+    means = right.reshape(20, 6).mean(-1)
+    expected = bootstrap((means,), np.mean, method="percentile", n_resamples=9_999, rng=1).confidence_interval
+    np.testing.assert_allclose([low, high], [100 * expected.low, 100 * expected.high], atol=5.1)  # steps of 1 / 20
+    assert high - low > 1.8 * np.diff([100 * end for end in wilson_interval(int(right.sum()), 120)])
+    with write_predictions(tmp_path / "x.csv", NAMES, "softmax", groups) as rows:
+        rows.add(list(groups), np.eye(3)[labels], labels)
+    low, high = (f"{100 * end:.1f}" for end in wilson_interval(20, 20))
+    assert (
+        f"100.0 % [{low}, {high}], 120 of 120 images in 20 groups"
+        in read_predictions(tmp_path / "x.csv").describe_accuracy()
+    )
+    with write_predictions(tmp_path / "x.csv", ["group", "x"], "softmax") as rows:
+        rows.add(["a"], np.eye(2)[:1], [1])
+    assert read_predictions(tmp_path / "x.csv").class_names == ["group", "x"]
 
 
 @pytest.mark.parametrize(
