@@ -80,12 +80,21 @@ class HashIndex:
         """
         if not self.names:
             return None
-        limit = self.threshold_bits if int(np.bitwise_count(hashes[0]).sum()) >= MIN_BITS_SET else 0
-        distances = np.stack([self._distances(words) for words in hashes])  # (2, P)
+        distances, limit = self._search(hashes)
         mirrored, index = np.unravel_index(np.argmin(distances), distances.shape)
         if distances[mirrored, index] > limit:
             return None
         return self.names[index], int(distances[mirrored, index]), bool(mirrored)
+
+    def all_copies(self, hashes: np.ndarray) -> list[str]:
+        """The names of all images within the threshold of a query image."""
+        distances, limit = self._search(hashes)
+        return [self.names[index] for index in np.flatnonzero(distances.min(0) <= limit)]
+
+    def _search(self, hashes) -> tuple[np.ndarray, int]:
+        """The different bits to each image, (2, P), and the largest number of them for a copy."""
+        limit = self.threshold_bits if int(np.bitwise_count(hashes[0]).sum()) >= MIN_BITS_SET else 0
+        return np.stack([self._distances(words) for words in hashes]), limit
 
     def _distances(self, words):
         total = np.zeros(len(self.names), "uint16")  # up to 256: too large for uint8

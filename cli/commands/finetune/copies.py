@@ -2,7 +2,9 @@
 
 import csv
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from keras_vit.recipes.prepare.outcomes import MIN_BITS_SET, HashIndex, fingerpr
 
 FILE, GROUPS = "copies.csv", "groups.csv"
 NAMED = 5
+MOST_PAIRS = 50  # of copies for each image; of more, all images are alike
 FEWEST, MOST, LARGEST = 0.1, 0.35, 0.1  # parts of the images: of the test set, and of the largest group of copies
 
 
@@ -38,7 +41,7 @@ class ImageHashes:
             progress.add(1)
         progress.end()
 
-    def copies(self, training: Sequence[str], test: Sequence[str], exact: bool = False) -> list[tuple[str, str]]:
+    def copies(self, training: Sequence[str], test: Sequence[str]) -> list[tuple[str, str]]:
         """(test file, training file) of each test image that is identical or nearly identical to a training image.
 
         Such files have the same bytes, or images, also mirrored, whose perceptual hashes differ in at most 60 of 256
@@ -47,24 +50,39 @@ class ImageHashes:
         contents: dict[bytes, str] = {}
         for file in training:
             contents.setdefault(self.of[file][0], file)
-        decoded = [] if exact else [file for file in training if self.of[file][1] is not None]
-        index = HashIndex(decoded, np.array([self.of[file][1][0] for file in decoded]))
-        copies = []
+        index, copies = self._index(training), []
         for file in test:
-            content, hashes = self.of[file]
+            content, _ = self.of[file]
             if content in contents:
                 copies.append((file, contents[content]))
-            # The hashes of images with little structure, such as those of one color, are near each other.
-            elif hashes is not None and np.bitwise_count(hashes[0]).sum() >= MIN_BITS_SET:
-                if nearest := index.nearest(hashes):
-                    copies.append((file, nearest[0]))
+            elif self._has_structure(file) and (nearest := index.nearest(self.of[file][1])):
+                copies.append((file, nearest[0]))
         return copies
+
+    def all_pairs(self, exact: bool) -> Iterator[tuple[str, str]]:
+        """Yields pairs of identical files and, unless `exact`, of nearly identical images, that connect all copies."""
+        contents: dict[bytes, str] = {}
+        for file, (content, _) in self.of.items():
+            yield file, contents.setdefault(content, file)
+        index = self._index([] if exact else [*self.of])
+        for file in index.names:
+            if self._has_structure(file):
+                yield from ((file, other) for other in index.all_copies(self.of[file][1]))
+
+    def _index(self, files) -> HashIndex:
+        decoded = [file for file in files if self.of[file][1] is not None]
+        return HashIndex(decoded, np.array([self.of[file][1][0] for file in decoded]))
+
+    def _has_structure(self, file) -> bool:
+        """The hashes of images with little structure, such as those of one color, are near each other."""
+        hashes = self.of[file][1]
+        return hashes is not None and np.bitwise_count(hashes[0]).sum() >= MIN_BITS_SET
 
 
 def unite_copies(
     hashes: ImageHashes, path: str, images: list[tuple[str, str]], groups: dict[str, str]
 ) -> dict[str, str] | None:
-    """The groups of a folder's images in which copies are together; None if none are on both sides of its split.
+    """The groups of a folder's images in which copies are together; None if there are no copies, or too many.
 
     A group of copies has the shortest of their names, which is that of the first: it decides about the split, and
     copies that come later stay with it. Where nearly identical images would tie too much of the folder together, as
@@ -76,28 +94,24 @@ def unite_copies(
         images: (class, file) of all, relative to the folder.
         groups: File to group, see `Data.group`; {} for none.
     """
+    single = groups or {file: file for _, file in images}
     for exact in (False, True):
-        united = groups or {file: file for _, file in images}
-        while True:
-            splits = split_by_hash(images, united)
-            train, test = (
-                [f"{path}/{file}" for _, file in splits[split] if f"{path}/{file}" in hashes.of]
-                for split in ("train", "test")
-            )
-            pairs = [tuple(file[len(path) + 1 :] for file in pair) for pair in hashes.copies(train, test, exact)]
-            if not pairs:
-                break
-            united = _united(united, pairs)
-        changed = {group for file, group in united.items() if group != (groups.get(file, file))}
+        pairs = list(islice(hashes.all_pairs(exact), MOST_PAIRS * len(images)))
+        if len(pairs) == MOST_PAIRS * len(images):
+            continue
+        united = _united(single, [[file[len(path) + 1 :] for file in pair] for pair in pairs])
+        sizes = Counter(united.values())
+        changed = {united[file] for file in united if united[file] != single[file]}
         if not changed:
             return None
-        sizes = [list(united.values()).count(group) for group in changed]
-        if FEWEST <= len(splits["test"]) / len(images) <= MOST and max(sizes) <= max(LARGEST * len(images), 2):
+        test = split_by_hash(images, united)["test"]
+        largest = max(sizes[group] for group in changed)
+        if FEWEST <= len(test) / len(images) <= MOST and largest <= max(LARGEST * len(images), 2):
             return united
     return None
 
 
-def _united(groups: dict[str, str], pairs: Sequence[tuple[str, ...]]) -> dict[str, str]:
+def _united(groups: dict[str, str], pairs: Sequence[Sequence[str]]) -> dict[str, str]:
     """The groups after those of each pair of files became one."""
     name = {group: group for group in groups.values()}
 
