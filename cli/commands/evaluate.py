@@ -39,6 +39,8 @@ class Evaluate:
         reference: Another model with the same classes, such as the one that was exported: also print the fraction of
             the images for which both predict the same class.
         predictions: Write a CSV file: of each image its file, label, prediction and the probability of each class.
+        against: The images that the model was trained on, a dataset and its split such as folder:photos@train: names
+            the images that are copies of these, or nearly so.
         report: Write an HTML page with these, see `keras-vit report`.
     """
 
@@ -56,6 +58,7 @@ class Evaluate:
     max_corrupt: MaxCorrupt = 0.01
     reference: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     predictions: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    against: Annotated[str | None, tyro.conf.arg(metavar="DATASET@SPLIT")] = None
     report: Annotated[Path | None, tyro.conf.arg(metavar="FILE.html")] = None
 
     def run(self):
@@ -70,22 +73,22 @@ class Evaluate:
         if is_exported(self.model):
             self.preparation.check_stated(self.model)
         with json_output(self.json) as show, TemporaryDirectory() as temporary:
+            copies = self._find_copies() if self.against else []
             table = self.predictions or (Path(temporary) / TABLE if self.report or self.group else None)
             report = self._evaluate(table)
-            show(self._fields(report), lambda: self._print(report, table))
+            copied = {"copies": copies} if self.against else {}
+            show(self._fields(report) | copied, lambda: self._print(report, table))
+            if self.against:
+                print(self._describe(copies, report))
             if self.report and table:
-                self._write_report(table, self.report)
+                self._write_report(table, self.report, [self._describe(copies, report)] if copies else [])
 
     def _evaluate(self, predictions: Path | None):
         from keras_vit.models.classification import check_no_projection
-        from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.data.model_classes import with_model_classes
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
-        from keras_vit.recipes.recipe import Data
 
-        dataset = open_dataset(
-            Data(dataset=self.dataset, group=self.group, data_dir=self.data_dir, max_corrupt=self.max_corrupt)
-        )
+        dataset = self._open_dataset(self.dataset)
         model = self.preparation.open(self.model)
         check_no_projection(model)
         if not self.objectnet_mapping and not self.imagenet_variant:
@@ -103,7 +106,33 @@ class Evaluate:
             verbose=True,
         )
 
-    def _write_report(self, predictions: Path, path: Path):
+    def _open_dataset(self, name: str):
+        from keras_vit.recipes.data import open_dataset
+        from keras_vit.recipes.recipe import Data
+
+        return open_dataset(Data(name, group=self.group, data_dir=self.data_dir, max_corrupt=self.max_corrupt))
+
+    def _find_copies(self) -> list[tuple[str, str]]:
+        from keras_vit_cli.copies import find_copies, hash_split
+
+        training, _, split = str(self.against).rpartition("@")
+        if not training:
+            raise ValueError(
+                f"--against is a dataset and its split, such as {self.dataset}@train. Received: {self.against}"
+            )
+        trained_on = self._open_dataset(training), split
+        test = self._open_dataset(self.dataset), self.split
+        return find_copies(*(hash_split(*images, self.max_corrupt) for images in (trained_on, test)))
+
+    def _describe(self, copies, report) -> str:
+        from keras_vit_cli.copies import describe_copies
+
+        images = report.summary["images"]
+        if not copies:
+            return f"None of the {images:,} images is a copy of one of {self.against}"
+        return f"Warning: {describe_copies(copies, images)}"
+
+    def _write_report(self, predictions: Path, path: Path, notes: list[str]):
         from keras_vit.recipes.data.corrupt_images import skipped_images
         from keras_vit.recipes.evaluation.predictions import read_predictions
         from keras_vit.recipes.runs.logs import LOG, read_log
@@ -113,6 +142,7 @@ class Evaluate:
             path,
             f"{self.model} on {self.dataset} ({self.split})",
             read_predictions(predictions),
+            notes=notes,
             skipped=skipped_images(self.dataset),
             log=read_log(os.path.join(self.model, LOG)),
             model=None if is_exported(self.model) else self.preparation.open(self.model),

@@ -24,8 +24,9 @@ from keras_vit.recipes.data.image_folder import class_of, groups_of, open_folder
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
-from keras_vit_cli.commands.finetune.copies import GROUPS, ImageHashes, describe, unite_copies
+from keras_vit_cli.commands.finetune.copies import GROUPS, unite_copies
 from keras_vit_cli.commands.finetune.images import LONG, ImageFile, look_at, notes_on_range, typical_aspect
+from keras_vit_cli.copies import describe_copies, find_copies, hash_files
 from keras_vit_cli.recipe_options import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
@@ -48,7 +49,7 @@ class ImageFolder:
         dataset: The opened dataset.
         notes: What to know about the images, one sentence each.
         unreadable: Number of files of each split that are no images.
-        copies: (test file, training file) of copies, see `ImageHashes.copies`.
+        copies: (test file, training file) of copies, see `find_copies`.
         groups: Of all images, if copies had to be united to keep them on one side of the split.
         aspect: Shorter side / longer side of a typical image, in (0, 1].
     """
@@ -119,7 +120,7 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
 def _without_copies(images: ImageFolder, readable: dict[str, list[str]], bad: list[str]) -> ImageFolder:
     """Keeps copies on one side of a split that is made here, and notes those that are on both."""
     data, path = images.data, images.dataset.name.removeprefix("folder:").rstrip("/")
-    hashes = ImageHashes([file for files in readable.values() for file in files])
+    hashes = hash_files([file for files in readable.values() for file in files])
     is_split_here = not (Path(path) / data.train_split).is_dir()
     if is_split_here:
         files = sorted(
@@ -138,10 +139,14 @@ def _without_copies(images: ImageFolder, readable: dict[str, list[str]], bad: li
             readable = {split: sorted(names.difference(bad)) for split, names in examples.items()}
             notes = (*images.notes, note)
             images = replace(images, dataset=dataset, unreadable=unreadable, notes=notes, groups=groups)
-    copies = tuple(hashes.copies(readable[data.train_split], readable[data.test_split]))
+    training, test = ({file: hashes[file] for file in readable[split]} for split in (data.train_split, data.test_split))
+    copies = tuple(find_copies(training, test))
     if not copies:
         return images
-    note = describe(copies, images.count(data.test_split))
+    note = (
+        f"{describe_copies(copies, images.count(data.test_split))}. Remove the copies, or keep images that belong "
+        "together on one side: --group, see keras-vit finetune --help"
+    )
     return replace(images, copies=copies, notes=(*images.notes, note))
 
 

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from images_on_disk import int64_feature, jpeg, write_record
 from PIL import Image
+from scenes import scene
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, log_loss
 
@@ -261,3 +262,22 @@ def test_images_that_cannot_be_decoded(run, folder, toy, tmp_path):
     assert status == 0 and lines[0].startswith("13 images of") and lines[1].startswith("1 more cannot be decoded")
     status, _, errors = run(*arguments, "nan")
     assert status == 1 and "--max-corrupt" in errors
+
+
+@pytest.mark.slow
+def test_copies_of_training_images_are_counted(run, trained_toy, tmp_path):
+    for number in range(12):
+        file = tmp_path / "images" / ("train" if number < 8 else "test") / f"class{number % 2}" / f"{number}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        scene(number % 9, (60, 50)).save(file)  # images 9, 10 and 11 are 0, 1 and 2
+    scene(3, (60, 50)).resize((90, 75)).save(tmp_path / "images" / "test" / "class1" / "3 large.jpg")
+    trained_toy(num_classes=2, class_names=["class0", "class1"]).save(tmp_path / "x.keras")
+    dataset = f"folder:{tmp_path / 'images'}"
+    options = "--dataset", dataset, "--against", f"{dataset}@train"
+    status, lines, _ = run(tmp_path / "x.keras", *options, "--json", "--report", tmp_path / "x.html")
+    copies = {tuple(Path(file).stem for file in pair) for pair in json.loads("".join(lines))["copies"]}
+    assert status == 0 and copies == {("9", "0"), ("10", "1"), ("11", "2"), ("3 large", "3")}
+    assert "4 of 5 test images are copies" in (tmp_path / "x.html").read_text()
+    status, lines, _ = run(tmp_path / "x.keras", *options, "--split", "train")
+    assert "8 of 8 test images are copies" in lines[-1]
+    assert run(tmp_path / "x.keras", "--dataset", dataset, "--against", dataset)[0] == 1

@@ -11,19 +11,12 @@ from sklearn.datasets import load_sample_image
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.image_folder import split_by_hash
 from keras_vit.recipes.recipe import Data
-from keras_vit_cli.commands.finetune.copies import (
-    GROUPS,
-    ImageHashes,
-    count_copies,
-    describe,
-    unite_copies,
-    write_copies,
-    write_groups,
-)
+from keras_vit_cli.commands.finetune.copies import GROUPS, count_copies, unite_copies, write_copies, write_groups
+from keras_vit_cli.copies import describe_copies, find_copies, hash_files
 
 
-def find_copies(training, test):
-    return ImageHashes([*training, *test]).copies(training, test)
+def copies_of(training, test):
+    return find_copies(hash_files(training), hash_files(test))
 
 
 @pytest.fixture
@@ -50,10 +43,10 @@ def test_identical_and_similar_images(crops, tmp_path):
     Image.new("RGB", (32, 32), "red").save(flat)
     Image.new("RGB", (32, 32), "green").save(other_flat)
     (tmp_path / "damaged.png").write_bytes(b"no image")
-    copies = find_copies([*training, flat, damaged], [*test, same, view, mirrored, other_flat])
+    copies = copies_of([*training, flat, damaged], [*test, same, view, mirrored, other_flat])
     assert copies == [(same, crops(3)), (view, crops(17)), (mirrored, crops(27))]
-    assert find_copies([flat], [flat]) == [(flat, flat)] and find_copies([damaged], test) == []
-    assert describe(copies, 12).startswith("3 of 12 test images are copies")
+    assert copies_of([flat], [flat]) == [(flat, flat)] and copies_of([damaged], test) == []
+    assert describe_copies(copies, 12).startswith("3 of 12 test images are copies")
     assert count_copies(tmp_path) == 0
     write_copies(tmp_path, copies)
     assert count_copies(tmp_path) == 3
@@ -75,7 +68,7 @@ def test_copies_stay_on_one_side_of_the_split(crops, tmp_path):
     folder = str(tmp_path / "photos")
     files = sorted(path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*"))
     images = [(file.split("/")[0], file) for file in files]
-    hashes = ImageHashes([f"{folder}/{file}" for file in files])
+    hashes = hash_files([f"{folder}/{file}" for file in files])
     groups = unite_copies(hashes, folder, images, {})
     write_groups(tmp_path, groups)
     dataset = open_dataset(Data(f"folder:{folder}", group=str(tmp_path / GROUPS)))
@@ -90,7 +83,7 @@ def test_copies_stay_on_one_side_of_the_split(crops, tmp_path):
     for split, of_split in firsts.items():
         assert all(side[Path(file).stem] == {split} for _, file in of_split)
     originals = [image for image in images if re.fullmatch(r".*/\d+.png", image[1])]
-    assert unite_copies(ImageHashes([f"{folder}/{file}" for _, file in originals]), folder, originals, {}) is None
+    assert unite_copies(hash_files([f"{folder}/{file}" for _, file in originals]), folder, originals, {}) is None
     # Groups of a regular expression are united as a whole.
     pairs = {file: f"pair {int(re.match('[0-9]+', Path(file).name)[0]) // 2}" for file in files}
     both = unite_copies(hashes, folder, images, {**pairs, "dog/0 copy.png": "other"})
@@ -108,7 +101,7 @@ def test_views_of_one_scene_do_not_tie_a_folder_together(tmp_path):
         noise = random.integers(-6, 7, scene.shape)
         Image.fromarray((scene + noise).clip(0, 255).astype("uint8")).save(tmp_path / name / f"{number}.png")
         images.append((name, f"{name}/{number}.png"))
-    hashes = ImageHashes([f"{tmp_path}/{file}" for _, file in images])
+    hashes = hash_files([f"{tmp_path}/{file}" for _, file in images])
     assert unite_copies(hashes, str(tmp_path), images, {}) is None
     train, test = ([f"{tmp_path}/{file}" for _, file in split] for split in split_by_hash(images).values())
-    assert len(hashes.copies(train, test)) == len(test)
+    assert len(copies_of(train, test)) == len(test)
