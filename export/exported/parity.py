@@ -15,13 +15,12 @@ from keras_vit.export.names import CLASSIFY, EMBED, INPUT, OUTPUTS, PROJECTION
 from keras_vit.export.tflite.encoder import normalize
 from keras_vit.export.tflite.graph import run_tflite
 from keras_vit.inspect.representation import in_batches
-from keras_vit.intervals import wilson_interval
+from keras_vit.intervals import paired_interval, wilson_interval
 from keras_vit.models.classification import check_no_projection, is_projection, output_activation
 from keras_vit.models.copying import float32_copy
 from keras_vit.models.outer_model import image_model
 
 MANY_IMAGES = 1000  # from here on, an image is at most 0.1 %
-_RESAMPLINGS = 10_000
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Parity:
         size_bytes: Size on disk.
         median_ms: Median latency of a single image, milliseconds.
         num_images: Number of images that `top1` counts.
-        drop_interval, agreement_interval: 95 % intervals of `accuracy_drop` and `agreement`, see `drop_interval` and
+        drop_interval, agreement_interval: 95 % intervals of `accuracy_drop` and `agreement`, see `paired_interval` and
             `wilson_interval`.
     """
 
@@ -125,7 +124,7 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
                 size_bytes=_size(Path(path)),
                 median_ms=float(np.median(milliseconds)),
                 num_images=len(correct),
-                drop_interval=drop_interval(expected_correct, correct),
+                drop_interval=paired_interval(expected_correct, correct),
                 agreement_interval=wilson_interval(int(agreed.sum()), len(agreed)),
             )
         )
@@ -208,21 +207,6 @@ def _correct(probabilities, labels) -> np.ndarray:
     """Whether the most likely class is correct, for each image with a correct class: bool."""
     best = probabilities.argmax(-1)
     return best == labels if labels.ndim == 1 else labels[np.arange(len(best)), best][labels.any(-1)].astype(bool)
-
-
-def drop_interval(before, after) -> tuple[float, float]:
-    """95 % interval of mean(before) - mean(after) for the same images, bool (n,): a paired bootstrap.
-
-    Images are drawn again with replacement, each with both results (Efron and Tibshirani, "An Introduction to the
-    Bootstrap", 1993, section 13.3). A draw is fully described by the numbers of images with a difference of -1, 0, 1.
-    """
-    difference = np.asarray(before, "int8") - np.asarray(after, "int8")
-    counts = [(difference == value).sum() for value in (-1, 0, 1)]
-    # One more image of each change: else a few images without a change would have no interval (Bonett and Price, 2012).
-    shares = np.add(counts, (1, 0, 1)) / (len(difference) + 2)
-    gained, _, lost = np.random.default_rng(0).multinomial(len(difference), shares, _RESAMPLINGS).T
-    low, high = np.percentile((lost - gained) / len(difference), (2.5, 97.5))
-    return float(low), float(high)
 
 
 def _run(path: Path, images, inputs, num_threads, activation, signature=CLASSIFY):

@@ -11,11 +11,10 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from keras_vit.atomic_write import naming_full_disk, new_files
-from keras_vit.intervals import binomial_p_value, percent, wilson_interval
+from keras_vit.intervals import RESAMPLES, binomial_p_value, paired_interval, percent, wilson_interval
 
 COLUMNS, GROUP = ("file", "label", "prediction"), "group"
 SEPARATOR = ";"  # between several labels, as in the lists of `csv:` datasets
-RESAMPLES = 10_000  # of the bootstrap
 
 
 class PredictionsTable:
@@ -168,7 +167,7 @@ class Comparison:
         only: How many of them only the first has right, and only the second.
         agreement: Fraction of the images for which both predict the same class.
         difference: Accuracy of the second minus that of the first.
-        interval: 95 % interval of the difference, by the bootstrap over images (percentiles).
+        interval: 95 % interval of the difference, see `paired_interval`.
         p_value: Of McNemar's exact test: the probability of a difference as large or larger, either way, between
             models of the same accuracy.
     """
@@ -197,10 +196,6 @@ def compare_predictions(first: Predictions, second: Predictions) -> Comparison:
     )
     if not images:
         raise ValueError("No image has a label, so there is nothing to compare.")
-    # An image adds -1, 0 or 1 to the difference: to draw images is to draw these.
-    shares = np.array([only_first, only_second, images - only_first - only_second]) / images
-    drawn = np.random.default_rng(0).multinomial(images, shares, RESAMPLES)  # (RESAMPLES, 3)
-    low, high = np.percentile((drawn[:, 1] - drawn[:, 0]) / images, [2.5, 97.5])
     discordant = only_first + only_second
     return Comparison(
         images=images,
@@ -208,7 +203,7 @@ def compare_predictions(first: Predictions, second: Predictions) -> Comparison:
         only=(only_first, only_second),
         agreement=float((first.predicted == second.predicted[order])[labeled].mean()),
         difference=(only_second - only_first) / images,
-        interval=(float(low), float(high)),
+        interval=paired_interval(right[1], right[0]),
         p_value=min(1.0, 2 * binomial_p_value(max(only_first, only_second), discordant, 0.5)),
     )
 

@@ -82,7 +82,12 @@ def test_metrics_are_those_of_the_held_out_photographs(run, capsys):
     rows = list(csv.DictReader((run / "runs" / "my photos" / "predictions.csv").read_text().splitlines()))
     assert len(rows) == metrics["images"] and all(Path(row["file"]).parent.name == row["prediction"] for row in rows)
     report = (run / "runs" / "my photos" / "report.html").read_text()
-    assert 'alt="Loss"' in report and 'alt="Accuracy, %"' in report and "<figcaption>evidence<" in report
+    assert (
+        "model-dynamic-int8.tflite" in report
+        and 'alt="Loss"' in report
+        and 'alt="Accuracy, %"' in report
+        and "<figcaption>evidence<" in report
+    )
 
 
 @pytest.mark.parametrize(

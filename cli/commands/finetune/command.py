@@ -83,7 +83,7 @@ class Finetune:
         recipe = previous_recipe(output) if again else self._new_recipe(output)
         metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
         file = export_checked(recipe, output)
-        report_run(recipe, copies_warning(output))
+        report_run(recipe, copies_warning(output), file)
         print_result(recipe, output, file, metrics)
 
     def _check_new_run(self, output: Path):

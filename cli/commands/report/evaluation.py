@@ -11,13 +11,14 @@ from keras_vit_cli.commands.report.command import REPORT, TABLE, print_written
 MOST_IMAGES = 5_000  # of a test set that is evaluated once more, image by image, without being asked
 
 
-def report_run(recipe, notes: Sequence[str] = ()):
+def report_run(recipe, notes: Sequence[str] = (), exported: Path | None = None):
     """Writes predictions.csv and report.html into the local folder of a finished run, unless they are there.
 
     An error is printed, since the run is complete without them.
 
     Args:
         notes: Warnings of the report.
+        exported: A file of the model, which is compared with it.
     """
     from keras_vit.recipes.data import count_examples, open_dataset
 
@@ -31,35 +32,40 @@ def report_run(recipe, notes: Sequence[str] = ()):
         if count > MOST_IMAGES:
             print(f"No report of {count:,} test images: keras-vit evaluate --report FILE.html writes one.")
             return
-        _write(recipe, folder, dataset, notes)
+        _write(recipe, folder, dataset, notes, exported)
     except (ValueError, OSError) as error:
         print(f"The report was not written: {error} The run is complete.", file=sys.stderr)
 
 
-def _write(recipe, folder, dataset, notes):
+def _write(recipe, folder, dataset, notes, exported):
     import keras_vit
     from keras_vit.recipes.data.corrupt_images import skipped_images
     from keras_vit.recipes.evaluation.classification import evaluate_classifier
-    from keras_vit.recipes.evaluation.predictions import read_predictions
+    from keras_vit.recipes.evaluation.predictions import compare_predictions, read_predictions
     from keras_vit.recipes.runs.logs import LOG, read_log
     from keras_vit_cli.commands.report.report import write_report
 
-    model, data = keras_vit.load(folder / MODEL), recipe.data
-    evaluate_classifier(
-        model,
-        dataset,
-        data.test_split,
-        batch_size=data.batch_size,
-        max_corrupt=data.max_corrupt,
-        predictions=folder / TABLE,
-    )
+    model, data, comparison = keras_vit.load(folder / MODEL), recipe.data, None
+
+    def predict(classifier, table):
+        options = {"batch_size": data.batch_size, "max_corrupt": data.max_corrupt, "predictions": table}
+        evaluate_classifier(classifier, dataset, data.test_split, **options)
+        return read_predictions(table)
+
+    predictions = predict(model, folder / TABLE)
+    if exported:
+        from keras_vit.export.exported.opening import open_exported
+
+        result = compare_predictions(predictions, predict(open_exported(exported), exported.parent / TABLE))
+        comparison = result, (MODEL, exported.name)
     write_report(
         folder / REPORT,
         f"{folder} on {data.dataset} ({data.test_split})",
-        read_predictions(folder / TABLE),
+        predictions,
         notes=notes,
         skipped=skipped_images(dataset.name),
         log=read_log(os.path.join(folder, LOG)),
         model=model,
+        comparison=comparison,
     )
     print_written(folder / REPORT)

@@ -189,13 +189,14 @@ def threshold_curves(predictions: Predictions) -> Section | None:
     return "Thresholds", text, f'<div class="pair">{"".join(drawn)}</div>\n{"".join(tables)}'
 
 
-def comparison(result: Comparison, names: tuple[str, str], title: str = "Comparison") -> Section:
-    """Two models on the same images."""
+def comparison(result: Comparison, names: tuple[str, str]) -> Section:
+    """Two models on the same images, or a model and its exported file."""
     rows = [
         [html.escape(name), percent(right, result.images).rpartition(",")[0], f"{only:,}"]
         for name, right, only in zip(names, result.right, result.only)
     ]
-    return title, describe_comparison(result), table(["model", "top-1", "right alone"], rows, title, id="comparison")
+    head = ["model", "top-1", "right alone"]
+    return "Comparison", describe_comparison(result), table(head, rows, "Comparison", id="comparison")
 
 
 def describe_comparison(result: Comparison) -> str:

@@ -7,10 +7,10 @@ from ai_edge_litert.interpreter import Interpreter
 from keras_vit.export import Parity, check_parity, parity_table, write_onnx, write_saved_model, write_tflite
 from keras_vit.export.exported.parity import (
     check_embeddings,
-    drop_interval,
     embedding_table,
     logit_cosine,
 )
+from keras_vit.intervals import paired_interval
 
 
 def test_cosine_of_constant_outputs():
@@ -116,10 +116,10 @@ def test_paired_bootstrap_has_the_normal_limit():
     before[:40] = after[40:50] = True
     before[50:8000] = after[50:8000] = True  # both right
     half = 1.96 * ((0.005 - 0.003**2) / 10_000) ** 0.5
-    assert drop_interval(before, after) == pytest.approx((0.003 - half, 0.003 + half), abs=1.5e-4)
-    assert drop_interval(after, before) == pytest.approx((-0.003 - half, -0.003 + half), abs=1.5e-4)
-    assert drop_interval([True], [True]) == (-1, 1)  # one image says nothing
-    assert drop_interval(before, before) == (-0.0003, 0.0003)
+    assert paired_interval(before, after) == pytest.approx((0.003 - half, 0.003 + half), abs=1.5e-4)
+    assert paired_interval(after, before) == pytest.approx((-0.003 - half, -0.003 + half), abs=1.5e-4)
+    assert paired_interval([True], [True]) == (-1, 1)  # one image says nothing
+    assert paired_interval(before, before) == (-0.0003, 0.0003)
 
 
 def test_invalid_arguments(classifier, images, inputs, toy):
