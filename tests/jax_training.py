@@ -33,7 +33,7 @@ STEPS, HALF = 10, 5
 HALF_DONE = "half-done"  # the folder of a run that TensorFlow resumes
 FROM_TENSORFLOW = "from-tensorflow"  # the folder of a run that TensorFlow began
 REPLICAS = 4  # of the programs for a TPU
-ARCHITECTURE = Architecture("Ti/4", depth=2, width=24, mlp_dim=48, num_heads=3, pooling="gap")
+ARCHITECTURE = Architecture("Ti/4", depth=1, width=24, mlp_dim=48, num_heads=3, pooling="gap")
 DATA = Data("digits", image_size=8, batch_size=16, min_crop_area=0.5, flip=False, validation_split=None)
 # Every step is clipped.
 OPTIMIZER = Optimizer("adamw", learning_rate=1e-2, warmup_steps=2, weight_decay=0.1, global_clipnorm=0.1)
@@ -46,7 +46,7 @@ SUPERVISED = Supervised(
     total_steps=STEPS,
 )
 # Of which the compiler sums the gradients by reduce-scatters.
-WIDE = replace(SUPERVISED, architecture=replace(ARCHITECTURE, depth=1, width=512, mlp_dim=512, num_heads=4))
+WIDE = replace(SUPERVISED, architecture=replace(ARCHITECTURE, width=512, mlp_dim=512, num_heads=4))
 # The state of its random generators is part of a checkpoint, but it drops nothing.
 NO_DROPS = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=1e-9))
 MASKED = MaskedPatch(architecture=ARCHITECTURE, data=DATA, optimizer=OPTIMIZER, run=RUN, total_steps=STEPS)
@@ -140,7 +140,7 @@ def main(folder):
     for name in SHARDED:
         save(f"{name}-sharded", trained(on_devices(RECIPES[name], "mirrored", shard_optimizer=True)))
     save("one-device", trained(SUPERVISED))
-    dropout = replace(SUPERVISED, architecture=replace(ARCHITECTURE, dropout=0.5, stochastic_depth=0.5))
+    dropout = replace(SUPERVISED, architecture=replace(ARCHITECTURE, depth=2, dropout=0.5, stochastic_depth=0.5))
     save("whole", trained(on_devices(dropout, "mirrored")))
     trained(resumable(dropout, folder / "resumed", "mirrored"), stop_at=HALF)
     save("resumed", trained(resumable(dropout, folder / "resumed", "mirrored")))

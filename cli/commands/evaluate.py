@@ -171,16 +171,22 @@ class Evaluate:
         from keras_vit.recipes.evaluation.predictions import read_predictions
 
         summary = report.summary
+        is_multi_label = "mean_average_precision" in summary
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
         if self._is_part():
             print("The folder has no splits: about a fifth of it is 'test'. For all images pass --split train+test")
         if report.skipped:
             print(f"{report.skipped:,} more cannot be decoded and do not count")
         if summary["counted"] < summary["images"]:
-            print(f"{summary['counted']:,} of them have a label and count")
+            does = (
+                "have a label; the others count, too, as images of no class"
+                if is_multi_label
+                else "have a label and count"
+            )
+            print(f"{summary['counted']:,} of them {does}")
         if "agreement" in summary:
             print(f"agreement with {self.reference} {summary['agreement']:.2%}")
-        if "mean_average_precision" in summary:
+        if is_multi_label:
             self._print_precisions(report)
             return
         for metric, name in (("top1", "top-1"), ("top5", "top-5")):

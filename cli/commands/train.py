@@ -163,7 +163,9 @@ def _print_result(recipe, metrics: dict[str, float]):
     if not recipe.has_labels:
         print("\nIn the last epoch:")
     else:
-        print(f"\nOn {metrics['images']:,} images of the test set ({data.test_split!r} of {data.dataset}):")
+        # Of several labels, those without one count in the mean average precision alone.
+        images = "" if "mean_average_precision" in metrics else f"{metrics['images']:,} images of "
+        print(f"\nOn {images}the test set ({data.test_split!r} of {data.dataset}):")
     for metric, value in metrics.items():
         if metric not in UNPRINTED and (value or metric != "nonfinite_steps"):
             print(_result(metric, value, metrics.get("images")))
