@@ -49,6 +49,8 @@ class Classify:
             model = self._load()
             with self._table(model) as table:
                 self._classify(model, files, unreadable, show, table)
+        if unreadable:
+            raise ValueError("\n".join([*unreadable, "All others are classified above."]))
 
     def _table(self, model):
         """The context of the table of --output, which is None without."""
@@ -90,8 +92,6 @@ class Classify:
         if self.attention:
             count = len(write_evidence(model, [file for file in files if str(file) in results], self.attention))
             print(f"Wrote {count:,} image{'s' * (count != 1)} to {self.attention.absolute()}")
-        if unreadable:
-            raise ValueError("\n".join([*unreadable, "All others are classified above."]))
 
     def _writing(self, model, table):
         """`model.classify`, which also adds the images to the table."""

@@ -1,6 +1,8 @@
 """`keras-vit evaluate`: accuracy and calibration of a classifier on a dataset."""
 
+import json
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,6 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_vit.intervals import percent, wilson_interval
+from keras_vit.weights.files import RECIPE
 from keras_vit_cli.commands.report.command import TABLE, check_output, print_written
 from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
 from keras_vit_cli.output_folder import json_output
@@ -66,8 +69,8 @@ class Evaluate:
         check_weights(self.model)
         check_weights(self.reference)
         check_dataset(self.dataset)
-        if self.predictions and not self.predictions.parent.is_dir():
-            raise ValueError(f"There is no folder {self.predictions.parent} for --predictions.")
+        if self.predictions and (self.predictions.is_dir() or not self.predictions.parent.is_dir()):
+            raise ValueError(f"--predictions is a CSV file in a folder that exists. Received: {self.predictions}")
         if self.report:
             check_output(self.report)
         if is_exported(self.model):
@@ -77,7 +80,7 @@ class Evaluate:
             table = self.predictions or (Path(temporary) / TABLE if self.report or self.group else None)
             report = self._evaluate(table)
             copied = {"copies": copies} if self.against else {}
-            show(self._fields(report) | copied, lambda: self._print(report, table))
+            show(self._fields(report, table) | copied, lambda: self._print(report, table))
             if self.against:
                 print(self._describe(copies, report))
             if self.report and table:
@@ -154,13 +157,19 @@ class Evaluate:
             return None
         return (AS_SAVED if is_exported(self.reference) else self.preparation).open(self.reference)
 
-    def _fields(self, report) -> dict:
+    def _fields(self, report, table) -> dict:
         """The content of --json."""
+        from keras_vit.recipes.evaluation.predictions import read_predictions
+
         result: dict = {"model": self.model, "dataset": self.dataset, "split": self.split}
         result |= {"skipped": report.skipped, "preprocessing": report.preprocessing.get_config(), **report.summary}
         if "top1" in report.summary:
             right = round(report.summary["top1"] * report.summary["counted"])
-            result["top1_interval"] = wilson_interval(right, report.summary["counted"])  # 95 %
+            result["top1_interval"] = (  # 95 %
+                read_predictions(table).accuracy_interval()
+                if self.group
+                else wilson_interval(right, report.summary["counted"])
+            )
         result |= {"reliability": report.reliability, "classes": report.per_class}
         if report.confusion_matrix is not None:  # rows are the correct classes
             result |= {"class_names": report.class_names, "confusion_matrix": report.confusion_matrix.tolist()}
@@ -175,6 +184,8 @@ class Evaluate:
         print(f"{summary['images']:,} images of {self.dataset} ({self.split}), {report.preprocessing}")
         if self._is_part():
             print("The folder has no splits: about a fifth of it is 'test'. For all images pass --split train+test")
+        if group := self._unused_group():
+            print(f"Note: the run was split with --group {shlex.quote(group)}. Without it, the test images are others.")
         if report.skipped:
             print(f"{report.skipped:,} more cannot be decoded and do not count")
         if summary["counted"] < summary["images"]:
@@ -207,6 +218,15 @@ class Evaluate:
             for row in report.per_class:
                 confused_with = f"{row['confused_with']} ({row['confused']})" if row["confused"] else "-"
                 print(f"{row['class']:{width}}  {row['images']:>6,}  {row['accuracy']:>7.2%}  {confused_with}")
+
+    def _unused_group(self) -> str | None:
+        """The --group of the run that the model is of, if the images are the same and it is not passed."""
+        folder = Path(self.model)
+        file = (folder if folder.is_dir() else folder.parent) / RECIPE
+        if self.group or not file.is_file():
+            return None
+        data = json.loads(file.read_text("utf-8")).get("data", {})
+        return data.get("group") if data.get("dataset") == self.dataset else None
 
     def _is_part(self):
         """Whether the split is a part of the images of a folder without splits."""

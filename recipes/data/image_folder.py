@@ -175,13 +175,23 @@ def _hash(name: str) -> float:
 def groups_of(path: str, pattern: str | Mapping[str, str] | None, images: list[tuple[str, str]]) -> dict[str, str]:
     """The group of each file: what a regular expression matches, or its first part in parentheses; {} without one.
 
-    Or the group that a table or its file has for it; files that are not in it are a group each.
+    Or the group that a table or its file has for it, by "<class>/<image>" or the whole path; files that are not in it
+    are a group each.
     """
     if pattern is None:
         return {}
     if isinstance(pattern, Mapping) or pattern.endswith(TABLE):
         table = pattern if isinstance(pattern, Mapping) else _read_groups(pattern)
-        return {file: table.get(file, file) for _, file in images}
+        places = {file: tf.io.gfile.join(path, file) for _, file in images}
+        missing = [file for file, place in places.items() if file not in table and place not in table]
+        if missing and len(missing) == len(places):
+            raise ValueError(
+                f"The table of groups {pattern} has none of the {len(images):,} files in {path}. It has "
+                f"{first_names(table)}; they have {first_names(missing)}"
+            )
+        if missing:
+            _log_once(f"{path}: {len(missing):,} files are not in {pattern}, and are groups of their own.")
+        return {file: table.get(file, table.get(place, file)) for file, place in places.items()}
     part = 1 if re.compile(pattern).groups else 0
     matches = {file: re.search(pattern, file) for _, file in images}
     groups = {file: match[part] for file, match in matches.items() if match and match[part]}
@@ -196,8 +206,9 @@ def groups_of(path: str, pattern: str | Mapping[str, str] | None, images: list[t
 def _read_groups(file: str) -> dict[str, str]:
     """The table of groups in a CSV file: "<class>/<image>" to group."""
     try:
-        with tf.io.gfile.GFile(file) as content:
-            head, *rows = [row for row in csv.reader(io.StringIO(content.read())) if row] or [[]]
+        with tf.io.gfile.GFile(file, "rb") as content:
+            text = content.read().decode("utf-8-sig")  # without the mark that Excel begins UTF-8 with
+        head, *rows = [row for row in csv.reader(io.StringIO(text)) if row] or [[]]
     except (tf.errors.NotFoundError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"The table of groups {file} cannot be read: {error}") from error
     if head != GROUP_COLUMNS or any(len(row) != 2 for row in rows):

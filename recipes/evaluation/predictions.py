@@ -86,7 +86,7 @@ class Predictions:
     @cached_property
     def activation(self) -> str:
         """ "softmax" if the probabilities of each image sum to 1, else "sigmoid"."""
-        return "softmax" if np.allclose(self.probabilities.sum(-1), 1, atol=1e-3) else "sigmoid"
+        return "softmax" if np.allclose(self.probabilities.sum(-1), 1, atol=0.02) else "sigmoid"  # rounded
 
     @property
     def one_label(self) -> bool:
@@ -94,15 +94,26 @@ class Predictions:
         return bool((self.correct.sum(-1) == 1).all())
 
     def describe_accuracy(self) -> str:
-        """The top-1 accuracy of the images with a label, see `percent`; with groups, its interval is over them.
+        """The top-1 accuracy of the images with a label and its `accuracy_interval`, see `percent`."""
+        labeled = self.correct.any(-1)
+        text = percent(int(self.right[labeled].sum()), int(labeled.sum()), self.accuracy_interval())
+        if self.groups is None:
+            return text
+        groups = len(set(np.array(self.groups)[labeled]))
+        return f"{text} in {groups:,} group{'s' * (groups != 1)}"
 
-        Images of a group agree, so that they say less than as many others. The interval is then that of the bootstrap,
-        which draws groups (percentiles); or where all images or none are right, that of Wilson for the groups.
+    def accuracy_interval(self) -> tuple[float, float]:
+        """95 % interval of the top-1 accuracy of the images with a label: that of Wilson, or one over groups.
+
+        Images of a group agree, so that they say less than as many others. The bootstrap draws groups (percentiles);
+        where all images or none are right, it is Wilson's for the number of groups. It is never narrower than Wilson's
+        for images, as the bootstrap of a few groups may be.
         """
         labeled = self.correct.any(-1)
         right, count = int(self.right[labeled].sum()), int(labeled.sum())
+        of_images_alone = wilson_interval(right, count)
         if self.groups is None:
-            return percent(right, count)
+            return of_images_alone
         _, of_images = np.unique(np.array(self.groups)[labeled], return_inverse=True)
         counts = np.stack([np.bincount(of_images), np.bincount(of_images, self.right[labeled])])  # (2, groups)
         total = counts.shape[1]
@@ -113,7 +124,7 @@ class Predictions:
             images, hits = counts @ weights.T  # (RESAMPLES,) each
             low, high = np.percentile(hits / images, [2.5, 97.5])
             interval = float(low), float(high)
-        return f"{percent(right, count, interval)} in {total:,} groups"
+        return min(interval[0], of_images_alone[0]), max(interval[1], of_images_alone[1])
 
     @property
     def multi_label(self) -> bool:
@@ -140,7 +151,7 @@ def read_predictions(path: Path) -> Predictions:
         names, groups = head[first:], []
         numbers = {name: number for number, name in enumerate(names)}
         files, correct, rows = [], [], []
-        for line in reader:
+        for line in filter(None, reader):
             try:
                 row = np.array(line[first:], "float32")
                 if row.shape != (len(names),) or not ((row >= 0) & (row <= 1)).all():

@@ -190,12 +190,13 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
         evaluated += f" --group {shlex.quote(data.group)}"
     test_images = metrics["images"]  # without those that cannot be decoded
     dataset = open_dataset(data)
-    counts = class_counts(dataset, data.test_split)
-    largest = f"always {dataset.class_names[counts.argmax()]!r} would be {100 * counts.max() / counts.sum():.1f} %"
+    counts = listed = class_counts(dataset, data.test_split)
     accuracy = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}"
-    if data.group and (output / TABLE).is_file():
-        accuracy = f"top-1 {read_predictions(output / TABLE).describe_accuracy()}"
-    skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < counts.sum() else ""
+    if (output / TABLE).is_file():
+        predictions = read_predictions(output / TABLE)
+        accuracy, counts = f"top-1 {predictions.describe_accuracy()}", predictions.correct.sum(0)
+    largest = f"always {dataset.class_names[counts.argmax()]!r} would be {100 * counts.max() / counts.sum():.1f} %"
+    skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < listed.sum() else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
     if file:
         tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"

@@ -19,12 +19,12 @@ TABLE, REPORT = "predictions.csv", "report.html"
 class Report:
     """Write an HTML page on the predictions of a classifier.
 
-    PREDICTIONS is the table of `keras-vit evaluate --predictions` or of a run: the page is made from it alone. It works
-    offline, and shows accuracy with its interval, the confusion matrix, whose numbers open their images, metrics of
-    each class, reliability, thresholds, and the most confident mistakes. Images are shown whose files are still there,
-    relative to the current folder. In the folder of a run, its log.csv adds the curves of the training, its model.keras
-    the patches that speak for each mistake; elsewhere --model does. --output is the file, which is replaced, or a
-    folder for report.html, by default that of the table.
+    PREDICTIONS is the table of `keras-vit evaluate --predictions`, or the folder of a run: the page is made from it
+    alone. It works offline, and shows accuracy with its interval, the confusion matrix, whose numbers open their
+    images, metrics of each class, reliability, thresholds, and the most confident mistakes. Images are shown whose
+    files are still there, relative to the current folder. In the folder of a run, its log.csv adds the curves of the
+    training, its model.keras the patches that speak for each mistake; elsewhere --model does. --output is the file,
+    which is replaced, or a folder for report.html, by default that of the table.
 
     Args:
         predictions: CSV file.
@@ -39,7 +39,8 @@ class Report:
 
     def run(self):
         """Reads the tables, and writes the page."""
-        output = self.output or self.predictions.parent
+        table = _table(self.predictions)
+        output = self.output or table.parent
         output = output / REPORT if output.is_dir() else output
         check_output(output)
         if self.model:
@@ -49,32 +50,48 @@ class Report:
         from keras_vit_cli.commands.report.report import write_report
         from keras_vit_cli.commands.report.sections import describe_comparison
 
-        predictions, comparison = read_predictions(self.predictions), None
-        if self.compare:
-            comparison = compare_predictions(predictions, read_predictions(self.compare))
-            print(f"first: {self.predictions}, second: {self.compare}\n{describe_comparison(comparison)}")
-        names = (str(self.predictions), str(self.compare))
+        other = self.compare and _table(self.compare)
+        predictions, comparison = read_predictions(table), None
+        if other:
+            comparison = compare_predictions(predictions, read_predictions(other))
+            print(f"first: {table}, second: {other}\n{describe_comparison(comparison)}")
+        names = (str(table), str(other))
         write_report(
             output,
-            f"Predictions of {self.predictions}",
+            f"Predictions of {table}",
             predictions,
-            log=read_log(os.path.join(self.predictions.parent, LOG)),
-            model=self._open_model(predictions),
+            log=read_log(os.path.join(table.parent, LOG)),
+            model=self._open_model(table, predictions),
             comparison=comparison and (comparison, names),
         )
         print_written(output)
 
-    def _open_model(self, predictions):
-        beside = self.predictions.parent / MODEL
+    def _open_model(self, table, predictions):
+        beside = table.parent / MODEL
         weights = self.model or (str(beside) if beside.is_file() else None)
         if weights is None:
             return None
         import keras_vit
+        from keras_vit.messages import first_names
+        from keras_vit.models.classification import output_names
 
         model = keras_vit.load(weights)
-        if self.model is None and list(model.class_names or ()) != predictions.class_names:
+        if list(output_names(model)) == predictions.class_names:
+            return model
+        if self.model is None:
             return None  # the table is of another model
-        return model
+        raise ValueError(
+            f"--model {self.model} has other classes than the table: {first_names(output_names(model))} there, "
+            f"{first_names(predictions.class_names)} here."
+        )
+
+
+def _table(path: Path) -> Path:
+    """The table of predictions at a path, which may be the folder of a run; FileNotFoundError without."""
+    table = path / TABLE if path.is_dir() else path
+    if not table.is_file():
+        raise FileNotFoundError(f"There is no table of predictions {table.absolute()}.")
+    return table
 
 
 def check_output(path: Path):

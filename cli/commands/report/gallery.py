@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,13 @@ class Gallery:
         self.mistakes: list[int] = order[: min(SHOWN, int((mistaken >= 0).sum()))].tolist()
         self.uncertain: list[int] = np.argsort(self.confidence, kind="stable")[:SHOWN].tolist()
         self.thumbnails = self._thumbnails()
+
+    def notes(self) -> list[str]:
+        """A sentence if no image is found."""
+        if self.thumbnails or not self.predictions.files:
+            return []
+        first = self.predictions.files[0]
+        return [f"No image is shown: there is no file {first}, seen from {Path.cwd()}, where the report was made."]
 
     def data(self) -> dict:
         """What the script of the page shows: of each image behind a button its file, prediction and thumbnail."""
@@ -102,7 +110,7 @@ class Gallery:
             order.update(dict.fromkeys(queue.pop(0) for queue in queues if queue))
         urls = {}
         for row in list(order)[:MOST_THUMBNAILS]:
-            if Path(self.predictions.files[row]).is_file():
+            with suppress(OSError, ValueError):  # no file, or one that has changed since
                 urls[row] = pixel_url(_smaller(as_rgb(Path(self.predictions.files[row])), SIDE))
         return urls
 

@@ -43,7 +43,7 @@ def write_report(
     """
     metrics = _metrics(predictions)
     gallery = Gallery(predictions, sections.image_lists(predictions))
-    parts = [f'<p class="message">{html.escape(note)}</p>' for note in notes]
+    parts = [f'<p class="message">{html.escape(note)}</p>' for note in [*notes, *gallery.notes()]]
     parts.append(cards(_numbers(predictions, metrics)))
     if curves := sections.learning_curves(log):
         boxes = (f"<section>\n<h2>{name}</h2>\n{drawn}\n</section>" for name, drawn in curves)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from keras_vit.inspect import figures
-from keras_vit.intervals import percent, wilson_interval
+from keras_vit.intervals import wilson_interval
 from keras_vit.recipes.evaluation.classification_metrics import BINS
 from keras_vit.recipes.evaluation.predictions import Comparison, Predictions
 from keras_vit_cli.page import figure_image, table
@@ -192,10 +192,10 @@ def threshold_curves(predictions: Predictions) -> Section | None:
 def comparison(result: Comparison, names: tuple[str, str]) -> Section:
     """Two models on the same images, or a model and its exported file."""
     rows = [
-        [html.escape(name), percent(right, result.images).rpartition(",")[0], f"{only:,}"]
+        [html.escape(name), f"{right:,} of {result.images:,}", f"{only:,}"]
         for name, right, only in zip(names, result.right, result.only)
     ]
-    head = ["model", "top-1", "right alone"]
+    head = ["model", "right", "right alone"]
     return "Comparison", describe_comparison(result), table(head, rows, "Comparison", id="comparison")
 
 
@@ -213,7 +213,7 @@ def describe_comparison(result: Comparison) -> str:
 def _thresholds(name, correct, scores) -> str:
     rows = []
     for threshold in THRESHOLDS:
-        chosen = scores >= threshold
+        chosen = scores >= np.float32(threshold)
         counts = [
             int(part.sum()) for part in (correct & chosen, correct & ~chosen, ~correct & chosen, ~correct & ~chosen)
         ]

@@ -233,3 +233,6 @@ def test_a_table_of_all_probabilities(tmp_path, run_cli, packaged):
             assert row.pop("label") == "" and row.pop("prediction") == max(answer, key=answer.get)
             assert {name: float(value) for name, value in row.items()} == pytest.approx(answer, abs=2e-5)
     assert run_cli("classify", CAT, "--output", tmp_path / "no" / "x.csv")[0] == 1
+    named = tmp_path / "photos" / "text.png", files[0]  # the table is written before the error about the first
+    assert run_cli("classify", *named, "--model", inputs.OFFLINE, "--output", tmp_path / "y.csv")[0] == 1
+    assert (tmp_path / "y.csv").read_text().count("\n") == 2

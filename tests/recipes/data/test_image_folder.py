@@ -10,7 +10,7 @@ from images_on_disk import image_names, jpeg, labels_of, write_records
 
 from keras_vit.recipes.data import count_examples, decoded_images, open_dataset
 from keras_vit.recipes.data.folder_layout import check_layout
-from keras_vit.recipes.data.image_folder import split_by_hash
+from keras_vit.recipes.data.image_folder import groups_of, split_by_hash
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.prepare.source import open_source
 from keras_vit.recipes.recipe import Data
@@ -209,3 +209,19 @@ def test_paths_may_be_in_the_home_folder(folder, monkeypatch):
     (folder / "records").mkdir()
     write_records(folder / "records", ("image", "label"))
     assert open_dataset(Data(dataset=f"tfrecord:~/{folder.name}/records")).splits == {"train": 7, "validation": 1}
+
+
+def test_groups_of_a_table(tmp_path):
+    images = [("cat", f"cat/{number}.jpg") for number in range(6)]
+    lines = ["file,group", *(f"{file},patient {number // 2}" for number, (_, file) in enumerate(images[:4]))]
+    (tmp_path / "groups.csv").write_text("\ufeff" + "\n".join(lines), encoding="utf-8")  # as Excel writes it
+    groups = groups_of("photos", str(tmp_path / "groups.csv"), images)
+    assert list(groups.values()) == [f"patient {i}" for i in (0, 0, 1, 1)] + ["cat/4.jpg", "cat/5.jpg"]
+    (tmp_path / "paths.csv").write_text("\n".join(line.replace("cat/", "photos/cat/") for line in lines))
+    assert groups_of("photos", str(tmp_path / "paths.csv"), images) == groups
+    for text, words in (("file,group\ncat/9.jpg,x\n", "none of the 6 files"), ("image,patient\na,b\n", "file,group")):
+        (tmp_path / "x.csv").write_text(text)
+        with pytest.raises(ValueError, match=words):
+            groups_of("photos", str(tmp_path / "x.csv"), images)
+    with pytest.raises(ValueError, match="cannot be read"):
+        groups_of("photos", str(tmp_path / "no.csv"), images)

@@ -151,6 +151,7 @@ def test_a_comparison_the_log_and_the_evidence(trained_toy, tmp_path, capsys):
     [
         (["no.csv"], "no.csv"),
         (["images.png"], "no table"),
+        ([".", "--model", "cifar10/R6_Ti_4"], "other classes"),
         (["predictions.csv", "--output", "x.png"], ".html"),
         (["predictions.csv", "--output", "no/x.html"], "folder"),
         (["predictions.csv", "--compare", "no.csv"], "no.csv"),
