@@ -57,7 +57,7 @@ class Classify:
         if self.output is None:
             return nullcontext()
         from keras_vit.models.classification import output_names
-        from keras_vit.recipes.evaluation.classification import activation_of
+        from keras_vit.recipes.evaluation.logits import activation_of
         from keras_vit.recipes.evaluation.predictions import write_predictions
 
         return write_predictions(self.output, output_names(model), activation_of(model))
@@ -98,7 +98,7 @@ class Classify:
         from keras_vit.class_names import top_classes
         from keras_vit.images.rgb import as_rgb
         from keras_vit.models.classification import output_names
-        from keras_vit.recipes.evaluation.classification import activation_of, logits_of_images
+        from keras_vit.recipes.evaluation.logits import activation_of, logits_of_images
 
         logits_of, names, activation = logits_of_images(model), output_names(model), activation_of(model)
 
