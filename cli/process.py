@@ -13,7 +13,11 @@ TERMINATED_STATUS = 128 + signal.SIGTERM  # as a shell reports a process that SI
 # Python drops an exception that is raised while a garbage collection calls back, as in JAX: it is raised again then.
 REPEAT_SECONDS = 1.0
 # Lines of absl's and TensorFlow's loggers below errors, what follows them, and empty lines.
-LOG_LINES = rb"[IW]\d{4} |\d{4}-\d\d-\d\d [\d:.]+: [IW] |INFO: |WARNING: All log messages before absl|\s*$"
+# And TensorFlow's advice on a function for each of several models, which are traced once each.
+LOG_LINES = (
+    rb"[IW]\d{4} |\d{4}-\d\d-\d\d [\d:.]+: [IW] |INFO: |WARNING: All log messages before absl|\s*$"
+    rb"|WARNING:tensorflow:\d+ out of the last \d+ calls "
+)
 # Reads on after a reader of its output has gone, such as `head`, so that writing to it never fails.
 LOG_FILTER = f"""
 import os, re, sys

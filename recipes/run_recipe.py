@@ -53,7 +53,7 @@ def run(recipe: Recipe) -> dict[str, float]:
         saves = run.folder and run.workers.chief
         if saves:  # before anything that can fail
             _write_model(run.folder, training.result)
-        metrics = training.metrics(history or _last_logged(run.folder))
+        metrics = training.metrics(history or _last_logged(recipe))
         if saves:
             write_file(os.path.join(run.folder, CARD), run_card(training.result, recipe, metrics))
             write_file(os.path.join(run.folder, METRICS), json.dumps(metrics, indent=2, allow_nan=False) + "\n")
@@ -104,23 +104,27 @@ def _write_model(folder, model):
         write_file(os.path.join(folder, LABELS), class_names_text(model.class_names))
 
 
-def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None) -> str:
+def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None, measured: str | None = None) -> str:
     """The model card of a recipe's model.keras.
 
     Args:
         metrics: As `run` returns them.
         origin: A sentence on how the model was made; by default from the recipe.
+        measured: A sentence on the metrics; by default they are those of `run`.
     """
     data = recipe.data
-    if recipe.has_labels:
-        measured = f"Metrics are of its split `{data.test_split}`; accuracies are in [0, 1]."
-    else:
-        measured = "Metrics are those of the last epoch of training."
-        if "top1" in metrics:
-            measured += f" `{COLOR_TOP1}` is the accuracy of the predicted colors, in [0, 1]; the model has no classes."
     subset = f", {data.labels_per_class} images per class" if data.labels_per_class else ""
-    text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured}"
+    text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured or _measured(recipe, metrics)}"
     return model_card(model, MODEL, origin or _origin(recipe), text, _effective_fields(recipe), _shown(recipe, metrics))
+
+
+def _measured(recipe, metrics) -> str:
+    if recipe.has_labels and recipe.data.test_split:
+        return f"Metrics are of its split `{recipe.data.test_split}`; accuracies are in [0, 1]."
+    measured = "Metrics are those of the last epoch of training."
+    if "top1" in metrics and not recipe.has_labels:
+        measured += f" `{COLOR_TOP1}` is the accuracy of the predicted colors, in [0, 1]; the model has no classes."
+    return measured
 
 
 def _shown(recipe, metrics):
@@ -148,8 +152,17 @@ def _origin(recipe):
     return f"{start} Its teacher was `{recipe.teacher}`." if recipe.has_teacher else start
 
 
-def _last_logged(folder) -> dict[str, list[float]]:
-    """The history of the last line of log.csv, for a run that had trained all its steps; {} if the file is missing."""
+def _last_logged(recipe) -> dict[str, list[float]]:
+    """The history of the last line of log.csv, for a run that had trained all its steps; {} if the file is missing.
+
+    Raises ValueError without it if there is no test set, so that it would be the result.
+    """
+    folder = recipe.run.folder
     rows = read_log(os.path.join(folder, LOG))
     last = rows[-1] if rows else {}
+    if not last and not (recipe.has_labels and recipe.data.test_split):
+        raise ValueError(
+            f"The training is complete, and its model is {folder}/{MODEL}, but its metrics were in {LOG}, which is "
+            "missing or empty. Restore that file."
+        )
     return {name: [float(value)] for name, value in last.items() if value and name not in ("epoch", "step")}

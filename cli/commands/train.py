@@ -52,7 +52,7 @@ class Train:
 
         metrics = run_recipe.run(recipe)
         _print_result(recipe, metrics)
-        if recipe.has_labels and not process_variables() and "://" not in recipe.run.folder:
+        if recipe.has_labels and recipe.data.test_split and not process_variables() and "://" not in recipe.run.folder:
             report_run(recipe)
 
 
@@ -160,15 +160,15 @@ def _is_run(name: str) -> bool:
 def _print_result(recipe, metrics: dict[str, float]):
     """Prints the metrics, of which data they are, where the model is, and what to do with it."""
     data = recipe.data
-    if not recipe.has_labels:
-        print("\nIn the last epoch:")
+    if not recipe.has_labels or data.test_split is None:
+        print("\nIn the last epoch, of the training images:")
     else:
         # Of several labels, those without one count in the mean average precision alone.
         images = "" if "mean_average_precision" in metrics else f"{metrics['images']:,} images of "
         print(f"\nOn {images}the test set ({data.test_split!r} of {data.dataset}):")
     for metric, value in metrics.items():
         if metric not in UNPRINTED and (value or metric != "nonfinite_steps"):
-            print(_result(metric, value, metrics.get("images")))
+            print(_result(metric, value, metrics.get("images"), "" if recipe.has_labels else "color "))
     print(f"Model: {recipe.run.folder}/model.keras")
     if "://" not in recipe.run.folder:  # models are read from local files
         commands = next_commands(recipe)
@@ -177,12 +177,12 @@ def _print_result(recipe, metrics: dict[str, float]):
             print(corrupt_note(data.max_corrupt))
 
 
-def _result(metric, value, images) -> str:
-    """A metric and its value; accuracies with their interval, those of 512 colors, not of classes, without."""
+def _result(metric, value, images, what) -> str:
+    """A metric and its value; accuracies of test images with their interval."""
     if metric not in ACCURACIES:
         return f"{metric} {value:.6g}"
     if not images:
-        return f"color {ACCURACIES[metric]} {100 * value:.1f} %"
+        return f"{what}{ACCURACIES[metric]} {100 * value:.1f} %"
     return f"{ACCURACIES[metric]} {percent(round(value * images), images)}"
 
 
@@ -194,14 +194,15 @@ def next_commands(recipe) -> list[str]:
     if not recipe.has_labels:
         model = shlex.quote(f"{folder}/model.keras")
         return [f"keras-vit finetune FOLDER --weights {model}  # FOLDER/<class>/<image>", _inspect(recipe)]
-    data = f"--dataset {shlex.quote(recipe.data.dataset)} --split {shlex.quote(recipe.data.test_split)}"
+    split = recipe.data.test_split or recipe.data.train_split
+    data = f"--dataset {shlex.quote(recipe.data.dataset)} --split {shlex.quote(split)}"
     if recipe.data.group:
         data += f" --group {shlex.quote(recipe.data.group)}"
     if recipe.data.data_dir:
         data += f" --data-dir {shlex.quote(recipe.data.data_dir)}"
     if recipe.data.max_corrupt > Data.max_corrupt:
         data += f" --max-corrupt {recipe.data.max_corrupt:g}"
-    commands = [f"keras-vit evaluate {shlex.quote(folder)} {data} --per-class"]
+    commands = [f"keras-vit evaluate {shlex.quote(folder)} {data} --per-class"] if recipe.data.test_split else []
     if keras.backend.backend() == "tensorflow":  # no other one exports
         commands.append(f"keras-vit export {shlex.quote(folder)} {data} --output {shlex.quote(f'{folder}/exported')}")
     if keras_class(Path(folder) / "model.keras") == "VisionTransformer":  # a ResNet has no attention

@@ -106,7 +106,7 @@ def fit_to_folder(
         optimizer=replace(
             recipe.optimizer,
             learning_rate=float(f"{rate:.2g}"),
-            warmup_steps=max(1, round(WARMUP_FRACTION * steps)),
+            warmup_steps=_warmup(steps),
             layer_decay=recipe.optimizer.layer_decay if depth else None,
         ),
         run=replace(
@@ -117,3 +117,19 @@ def fit_to_folder(
         ),
         total_steps=steps,
     )
+
+
+def shortened(recipe: Supervised, part: float) -> Supervised:
+    """A recipe of `fit_to_folder` for a part of its images, in (0, 1]: with as many epochs."""
+    every = max(1, round(part * recipe.run.epoch_steps))
+    steps = EPOCH_LINES * every
+    return replace(
+        recipe,
+        optimizer=replace(recipe.optimizer, warmup_steps=_warmup(steps)),
+        run=replace(recipe.run, epoch_steps=every, checkpoint_steps=every),
+        total_steps=steps,
+    )
+
+
+def _warmup(steps: int) -> int:
+    return max(1, round(WARMUP_FRACTION * steps))

@@ -1,5 +1,7 @@
 """How folders of images are laid out. Without TensorFlow, so that commands check a folder before they start that."""
 
+import functools
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -68,3 +70,9 @@ def wrong_layout(path: str, files: Iterable[str]) -> str:
 
 def _is_image(name: str) -> bool:
     return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
+
+
+@functools.cache
+def log_once(message: str):
+    """Logs a warning, once in a process: a run opens its dataset several times."""
+    logging.getLogger(__name__).warning(message)

@@ -3,36 +3,30 @@
 In a folder without splits, about a fifth of the images is for evaluation, see `split_by_hash`.
 """
 
-import csv
-import functools
 import hashlib
-import io
-import logging
 import os
-import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from keras_vit.messages import first_names
-from keras_vit.recipes.data.folder_layout import EXTENSIONS, HEIC, HEIC_FIX, walk, wrong_layout
+from keras_vit.recipes.data.folder_layout import EXTENSIONS, HEIC, HEIC_FIX, log_once, walk, wrong_layout
+from keras_vit.recipes.data.groups import ImageTable, check_groups, groups_of, splits_of
 from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
 
 TEST_FRACTION = 0.2
-TABLE = ".csv"
-GROUP_COLUMNS = ["file", "group"]  # of a table of groups
 
 
-def open_folder(path: str, name: str, group: str | Mapping[str, str] | None = None) -> ImageDataset:
-    """Lists the images of a folder; `group` is that of `Data`, or the groups of its table.
+def open_folder(path: str, name: str, group: str | ImageTable | None = None) -> ImageDataset:
+    """Lists the images of a folder; `group` is that of `Data`, or its table.
 
-    A folder without splits, /path/<class>/<image>, gets "train" and "test" by `split_by_hash`. The order of a split's
-    images is a fixed permutation, so that a part such as "train[:98%]" has images of all classes. Classes are numbered
-    in the order of their names, over all splits; folders without images are none. A warning names files that are not
-    used, and classes that only one of several splits has. A folder that is missing, or laid out in another way, a file
-    without a group, and a group in several splits raise ValueError.
+    A folder without splits, /path/<class>/<image>, gets those of the table, or "train" and "test" by `split_by_hash`.
+    The order of a split's images is a fixed permutation, so that a part such as "train[:98%]" has images of all
+    classes. Classes are numbered in the order of their names, over all splits; folders without images are none. A
+    warning names files that are not used, and classes that only one of several splits has. A folder that is missing, or
+    laid out in another way, a file without a group, and a group in several splits raise ValueError.
     """
     check_folder(path)
     files, unused, groups = _list_splits(path, group)
@@ -89,7 +83,7 @@ def warn_of_similar_names(path: str, names: Iterable[str]):
     for name in sorted(names):
         same = first.setdefault("".join(name.split()).casefold(), name)
         if same != name:
-            _log_once(f"{path}: {same!r} and {name!r} are two classes. If they are one, give both the same name.")
+            log_once(f"{path}: {same!r} and {name!r} are two classes. If they are one, give both the same name.")
 
 
 def walk_files(path: str) -> Iterator[str]:
@@ -127,16 +121,18 @@ def _list_splits(path, group):
             unused.setdefault(reason, []).append(f"{split}/{file}")
     loose, others = _class_files(path)
     if len(loose) > sum(map(len, splits.values())):
-        groups = groups_of(path, group, loose)
-        splits, unused = split_by_hash(loose, groups), {}
+        groups, unused = groups_of(path, group, loose), {}
+        splits = splits_of(path, group, loose) or split_by_hash(loose, groups)
         for file, reason in others:
             unused.setdefault(reason, []).append(file)
     else:
         if loose:
             unused["in no folder of a class"] = [file for _, file in loose]
-        of_splits = {split: groups_of(path, group, images) for split, images in splits.items()}
-        check_groups(path, of_splits)
-        groups = {file: of_file for of_split in of_splits.values() for file, of_file in of_split.items()}
+        images = [image for of_split in splits.values() for image in of_split]
+        groups = groups_of(path, group, images)
+        if splits_of(path, group, images):
+            raise ValueError(f"{path} has splits of its own, {first_names(splits)}, so that {group} must have none.")
+    check_groups(path, splits, groups)
     return {split: images for split, images in splits.items() if images}, unused, groups
 
 
@@ -172,70 +168,6 @@ def _hash(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6]) / 2**48
 
 
-def groups_of(path: str, pattern: str | Mapping[str, str] | None, images: list[tuple[str, str]]) -> dict[str, str]:
-    """The group of each file: what a regular expression matches, or its first part in parentheses; {} without one.
-
-    Or the group that a table or its file has for it, by "<class>/<image>" or the whole path; files that are not in it
-    are a group each.
-    """
-    if pattern is None:
-        return {}
-    if isinstance(pattern, Mapping) or pattern.endswith(TABLE):
-        table = pattern if isinstance(pattern, Mapping) else _read_groups(pattern)
-        places = {file: tf.io.gfile.join(path, file) for _, file in images}
-        missing = [file for file, place in places.items() if file not in table and place not in table]
-        if missing and len(missing) == len(places):
-            raise ValueError(
-                f"The table of groups {pattern} has none of the {len(images):,} files in {path}. It has "
-                f"{first_names(table)}; they have {first_names(missing)}"
-            )
-        if missing:
-            _log_once(f"{path}: {len(missing):,} files are not in {pattern}, and are groups of their own.")
-        return {file: table.get(file, table.get(place, file)) for file, place in places.items()}
-    part = 1 if re.compile(pattern).groups else 0
-    matches = {file: re.search(pattern, file) for _, file in images}
-    groups = {file: match[part] for file, match in matches.items() if match and match[part]}
-    if none := [file for file in matches if file not in groups]:
-        raise ValueError(
-            f"{len(none):,} of {len(images):,} files in {path} have no group: {pattern!r} matches no part of "
-            f"{first_names(none)}"
-        )
-    return groups
-
-
-def _read_groups(file: str) -> dict[str, str]:
-    """The table of groups in a CSV file: "<class>/<image>" to group."""
-    try:
-        with tf.io.gfile.GFile(file, "rb") as content:
-            text = content.read().decode("utf-8-sig")  # without the mark that Excel begins UTF-8 with
-        head, *rows = [row for row in csv.reader(io.StringIO(text)) if row] or [[]]
-    except (tf.errors.NotFoundError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"The table of groups {file} cannot be read: {error}") from error
-    if head != GROUP_COLUMNS or any(len(row) != 2 for row in rows):
-        raise ValueError(
-            f"The table of groups {file} must have the columns {','.join(GROUP_COLUMNS)}, with a line such as "
-            f"cat/1.jpg,patient7 for each image. Received: {','.join(head)!r}"
-        )
-    return {image: group for image, group in rows}
-
-
-def check_groups(path, groups: dict[str, dict[str, str]]):
-    """Raises ValueError if a group has images in several splits; `groups` is split -> file -> group."""
-    split_of: dict[str, str] = {}
-    both = {
-        group: (split, split_of[group])
-        for split, names in groups.items()
-        for group in names.values()
-        if split_of.setdefault(group, split) != split
-    }
-    if both:
-        first, second = next(iter(both.values()))
-        raise ValueError(
-            f"{len(both):,} groups of {path} have images in several splits, such as {second!r} and {first!r}: "
-            f"{first_names(sorted(both))}. Give the folder without splits, /<class>/<image>, to keep them together."
-        )
-
-
 def _class_files(path):
     """Sorted (class, "<class>/<image>") of a split's folder, and (file, reason) of the files that are not used."""
     images, others = [], []
@@ -269,17 +201,11 @@ def _reason_not_to_read(folder, file) -> str | None:
 def _warn(path, files, unused):
     """Logs what in a folder is probably a mistake."""
     for reason, names in unused.items():
-        _log_once(f"{path}: {len(names):,} not used ({reason}): {first_names(names)}")
+        log_once(f"{path}: {len(names):,} not used ({reason}): {first_names(names)}")
     classes = {split: {class_name for class_name, _ in pairs} for split, pairs in files.items()}
     for split, names in classes.items():
         only_here = sorted(names.difference(*(classes[other] for other in classes if other != split)))
         if only_here and len(classes) > 1:
             noun = "classes" if only_here[1:] else "class"
-            _log_once(f"{path}: only the split {split!r} has images of the {noun} {first_names(only_here)}")
+            log_once(f"{path}: only the split {split!r} has images of the {noun} {first_names(only_here)}")
     warn_of_similar_names(path, set().union(*classes.values()))
-
-
-@functools.cache
-def _log_once(message):
-    """Logs a warning, once in a process: a run opens its dataset several times."""
-    logging.getLogger(__name__).warning(message)

@@ -73,6 +73,10 @@ def few_shot(
     """
     dataset, data, batch_size = open_dataset(recipe.data), recipe.data, recipe.batch_size
     check_several_classes(dataset)
+    if data.test_split is None:
+        raise ValueError(
+            f"Few-shot accuracy requires test images. Set test_split to one of {', '.join(dataset.splits)}"
+        )
     for split in (data.train_split, data.test_split):
         count_nonempty(dataset, split)
         check_labels(dataset, split)

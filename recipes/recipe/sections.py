@@ -86,7 +86,7 @@ class Data(Checked):
             "hf:/path"; "tfrecord:/path", a folder
             written by `keras-vit prepare` or a glob of other TFRecords, local or on gs://; see docs/data.md.
         train_split, validation_split, test_split: In the notation of TensorFlow Datasets, such as "train[:99%]".
-            Without a validation_split, there is no evaluation during training.
+            Without a validation_split, there is no evaluation during training; without a test_split none after it.
         data_dir: Folder of the prepared datasets; None for the default of TensorFlow Datasets.
         image_size: Side of the model's square input image, in pixels.
         batch_size: Global batch size: images per step, over all replicas.
@@ -116,6 +116,7 @@ class Data(Checked):
         group: Regular expression on the path of an image in a folder without splits, such as "patient(\\d+)": images
             with the same match, or the same first part in parentheses, are on one side of the split. Or a CSV file with
             the columns file,group: "<class>/<image>" and what it belongs to; other images are groups of their own.
+            With a column split, it is that of the image; other images are in none.
     """
 
     place: ClassVar[str] = "data."
@@ -123,7 +124,7 @@ class Data(Checked):
     dataset: str = "digits"
     train_split: str = "train"
     validation_split: str | None = "validation"
-    test_split: str = "test"
+    test_split: str | None = "test"
     data_dir: str | None = None
     image_size: int = 224
     batch_size: int = 512

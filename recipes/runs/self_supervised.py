@@ -19,7 +19,6 @@ from keras_vit.recipes.training.callbacks import finite_epoch_metrics, use_ema_w
 from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.model import build_model, optimizer_arguments
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED
-from keras_vit.weights.files import MODEL
 
 SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
 # What differs between the kinds.
@@ -57,11 +56,6 @@ class Pretraining:
 
     def metrics(self, history) -> dict[str, float]:
         """Metrics of the last epoch."""
-        if not history:
-            raise ValueError(
-                f"The training is complete, and its model is {self.run.folder}/{MODEL}, but its metrics were in "
-                "log.csv, which is missing or empty. Restore that file."
-            )
         return finite_epoch_metrics(history, self.model)
 
 

@@ -1,5 +1,6 @@
 """Training of classifiers, with a teacher or without: models, batches, metrics."""
 
+import math
 import sys
 
 import keras
@@ -96,9 +97,11 @@ class ClassifierTraining:
                 compile_for_evaluation(self.result, self.run.recipe, self.num_classes, self.run.replacements)
 
     def metrics(self, history) -> dict[str, float]:
-        """Metrics of the test set. An error says that the model is saved already."""
+        """Metrics of the test set, without one of the last epoch. An error says that the model is saved already."""
         recipe, folder = self.run.recipe, self.run.folder
         data, split = recipe.data, recipe.data.test_split
+        if split is None:
+            return {name: values[-1] for name, values in history.items() if math.isfinite(values[-1])}
         try:
             dataset = open_dataset(data)  # again: it may have changed during the training
             if folder:

@@ -1,7 +1,5 @@
 """`keras-vit finetune`: from a folder of images to a classifier, without any other option."""
 
-import csv
-import json
 import os
 import shlex
 from dataclasses import dataclass, replace
@@ -13,8 +11,9 @@ import tyro
 
 from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
-from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
+from keras_vit.weights.files import RECIPE
 from keras_vit_cli.commands.export.command import Export, Format
+from keras_vit_cli.commands.finetune.previous_run import TABLES, another, check_same_run, previous_recipe
 from keras_vit_cli.commands.report.command import REPORT, TABLE
 from keras_vit_cli.commands.report.evaluation import report_run
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default, process_variables
@@ -31,15 +30,6 @@ FORMAT: Format = "dynamic-int8"  # requires no calibration
 FILE = f"model-{FORMAT}.tflite"
 EXPORTED = "exported"
 CHECKED_IMAGES = 200
-# Fields of a recipe's data by the names that they have in a `Preprocessing`. `keras_vit.load` ignores the image size.
-FIELDS = {
-    "mean": "mean",
-    "std": "std",
-    "resize": "evaluation_resize",
-    "crop_fraction": "evaluation_crop",
-    "interpolation": "interpolation",
-    "antialias": "antialias",
-}
 
 
 @dataclass(frozen=True)
@@ -57,6 +47,8 @@ class Finetune:
         folder: Images in a folder for each class, /folder/<class>/<image>: about a fifth of them becomes
             the test set, and nothing is moved. Or with splits, /folder/train/<class>/<image> and /folder/test/...
         class_weight: "balanced" gives images of rare classes a higher weight in training.
+        folds: Train so many times first, such as 5, each time without another part of the images, which tests
+            that model: all images count, not a fifth of them. The model of this run is then trained on all.
     """
 
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
@@ -65,6 +57,7 @@ class Finetune:
     class_weight: Literal["balanced"] | None = None
     group: Group = None
     preparation: Preparation = AS_STATED
+    folds: int | None = None
 
     def run(self):
         """Trains, evaluates, exports, and prints what to do next."""
@@ -75,16 +68,29 @@ class Finetune:
         output = self.output or Path("runs") / name
         again = has_run(output)
         if again:
-            check_same_run(self.folder, self.weights, self.preparation.fields(), output, self.class_weight, self.group)
+            check_same_run(
+                self.folder, self.weights, self.preparation.fields(), output, self.class_weight, self.group, self.folds
+            )
         else:
             self._check_new_run(output)
         from keras_vit.recipes.run_recipe import run_unless_finished
+        from keras_vit_cli.commands.finetune.folds import fold_recipes, report_folds, run_folds
 
         recipe = previous_recipe(output) if again else self._new_recipe(output)
+        folds = fold_recipes(recipe)
+        errors = run_folds(folds, output) if folds else {}
         metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
         file = export_checked(recipe, output)
-        report_run(recipe, copies_warning(output), file)
+        if folds:
+            report_folds(recipe, folds, output, copies_warning(output))
+        else:
+            report_run(recipe, copies_warning(output), file)
         print_result(recipe, output, file, metrics)
+        if errors:
+            raise ValueError(
+                f"{len(errors)} of {len(folds)} folds failed, and their images do not count: {', '.join(errors)}. "
+                "Their messages are above. The same command tries them again."
+            )
 
     def _check_new_run(self, output: Path):
         check_all(
@@ -102,22 +108,25 @@ class Finetune:
         from keras_vit.recipes.runs.folder import prepare_run_folder
         from keras_vit.recipes.runs.lock import run_lock
         from keras_vit_cli.commands.finetune.copies import FILE as COPIES
-        from keras_vit_cli.commands.finetune.copies import GROUPS, write_copies, write_groups
+        from keras_vit_cli.commands.finetune.copies import write_copies
         from keras_vit_cli.commands.finetune.plan import choose_recipe
 
         if self.weights:
             images, (weights, model) = check_all(self._open, self._load)
         else:  # there may be a download, which has to wait for the folder
             images, (weights, model) = self._open(), self._load()
-        if images.groups:
-            images = replace(images, data=replace(images.data, group=str(output / GROUPS)))
+        if images.table:
+            images = replace(images, data=replace(images.data, group=str(output / TABLES[bool(images.table.splits)])))
         recipe = choose_recipe(images, weights, model, output, self.class_weight, self._states_resize())
         # Before the training, since the run may be resumed.
-        if images.copies or images.groups or any((output / name).exists() for name in (COPIES, GROUPS)):
+        if images.copies or images.table or any((output / name).exists() for name in (COPIES, *TABLES)):
             with run_lock(str(output), Workers(tf.distribute.get_strategy())):
                 prepare_run_folder(recipe)
                 write_copies(output, images.copies)
-                write_groups(output, images.groups)
+                for file in TABLES:  # of an earlier start, with other images
+                    (output / file).unlink(missing_ok=True)
+                if images.table:
+                    images.table.write(Path(images.data.group))
         return recipe
 
     def _states_resize(self) -> bool:
@@ -125,9 +134,10 @@ class Finetune:
 
     def _open(self):
         from keras_vit.recipes.configs.finetune import SMALL
-        from keras_vit_cli.commands.finetune.plan import open_images
+        from keras_vit_cli.commands.finetune.images import open_images
 
-        return open_images(self.folder, replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group))
+        data = replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group)
+        return open_images(self.folder, data, self.folds)
 
     def _load(self):
         """The name of the weights, and the model without a head."""
@@ -163,14 +173,16 @@ def export_checked(recipe, output: Path) -> Path | None:
         return None
     folder = output / EXPORTED
     if not (folder / FILE).exists():
-        print("\nExport to a .tflite file with 8-bit weights, compared with Keras on test images", flush=True)
+        split = recipe.data.test_split or recipe.data.train_split
+        on = "test images" if recipe.data.test_split else "training images: the agreement counts, not the accuracy"
+        print(f"\nExport to a .tflite file with 8-bit weights, compared with Keras on {on}", flush=True)
         Export(
             str(output),
             output=folder,
             formats=(FORMAT,),
             dataset=recipe.data.dataset,
             group=recipe.data.group,
-            split=recipe.data.test_split,
+            split=split,
             check_images=CHECKED_IMAGES,
             max_corrupt=recipe.data.max_corrupt,
             keep_going=True,
@@ -185,16 +197,20 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     from keras_vit.recipes.evaluation.predictions import read_predictions
 
     data, run = recipe.data, shlex.quote(str(output))
-    evaluated = f"--dataset {shlex.quote(data.dataset)} --split {data.test_split}"
+    split = data.test_split or data.train_split
+    evaluated = f"--dataset {shlex.quote(data.dataset)} --split {split}"
     if data.group:
         evaluated += f" --group {shlex.quote(data.group)}"
-    test_images = metrics["images"]  # without those that cannot be decoded
     dataset = open_dataset(data)
-    counts = listed = class_counts(dataset, data.test_split)
-    accuracy = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}"
+    counts = listed = class_counts(dataset, split)
     if (output / TABLE).is_file():
         predictions = read_predictions(output / TABLE)
         accuracy, counts = f"top-1 {predictions.describe_accuracy()}", predictions.correct.sum(0)
+        test_images = len(predictions.files)  # without those that cannot be decoded
+    else:
+        test_images = metrics["images"]
+        accuracy = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}"
+    of = f"of the test set ({split!r})" if data.test_split else "in folds, each by a model that was trained without it"
     largest = f"always {dataset.class_names[counts.argmax()]!r} would be {100 * counts.max() / counts.sum():.1f} %"
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < listed.sum() else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
@@ -202,14 +218,14 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
         tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
     print(
         f"""
-{accuracy} of the test set ({data.test_split!r}); {largest}
+{accuracy} {of}; {largest}
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
 {tflite}
 {output / REPORT}  the test images: which are wrong, and more
 
 Next:
     keras-vit classify IMAGE --model {run}
-    keras-vit evaluate {run} {evaluated} --per-class{skip}
+{f"    keras-vit evaluate {run} {evaluated} --per-class{skip}" if data.test_split else f"    keras-vit report {run}"}
     keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
     keras-vit export {run} {evaluated}{skip} --formats web --output {shlex.quote(str(output / "web"))}"""
     )
@@ -228,109 +244,3 @@ def copies_warning(output: Path) -> list[str]:
         return []
     what = f"{copies:,} test images are copies of training images, or nearly so ({output / COPIES})"
     return [f"{what}: the accuracy is too high."]
-
-
-def check_same_run(
-    folder: Path,
-    weights: str | None,
-    preparation: dict | None,
-    output: Path,
-    class_weight: str | None = None,
-    group: str | None = None,
-):
-    """Checks that a command asks for the run that its output folder has: images, weights, preparation and the others.
-
-    Raises ValueError for another run, and FileNotFoundError for weights that no longer exist.
-    """
-    try:
-        recipe = json.loads((output / RECIPE).read_text("utf-8"))
-        data, start = recipe["data"], recipe.get("weights", "no weights")
-        images = Path(data["dataset"].removeprefix("folder:")).resolve()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return  # `previous_recipe` reports it
-    had, received = [], []
-    if folder.resolve() not in (images, *images.parents) or weights not in (None, start):
-        had.append(f"of {data['dataset']} from {start}")
-        received.append(f"{folder}{f' and --weights {weights}' if weights else ''}")
-    if differing := _differing(data, preparation or {}):
-        had.append(f"with {', '.join(f'{name} {_text(old)}' for name, old, _ in differing)}")
-        received.append(", ".join(f"{name} {_text(new)}" for name, _, new in differing))
-    if class_weight not in (None, recipe.get("class_weight")):
-        had.append("without --class-weight")
-        received.append(f"--class-weight {class_weight}")
-    if group not in (None, data.get("group")) and not _keeps_together(output, images, group):
-        had.append(f"with --group {shlex.quote(data['group'])}" if data.get("group") else "without --group")
-        received.append(f"--group {shlex.quote(group)}")
-    if had:
-        raise ValueError(
-            f"{output} has a run {', '.join(had)}. Received: {', '.join(received)}. To use that run, omit the options "
-            f"that differ; for another run add {another(output)}"
-        )
-    finished = (output / METRICS).exists()
-    try:
-        check_weights(weights if finished else start)
-    except FileNotFoundError as error:
-        use = "The run is finished without them: omit --weights. " if finished else ""
-        raise FileNotFoundError(f"{error} {use}For another run add {another(output)}") from error
-
-
-def _keeps_together(output: Path, images: Path, group: str) -> bool:
-    """Whether the run's own table of groups, of copies, keeps the images of each of these groups together."""
-    from keras_vit.recipes.data.image_folder import groups_of
-    from keras_vit_cli.commands.finetune.copies import GROUPS
-
-    if not (output / GROUPS).is_file():
-        return False
-    with (output / GROUPS).open(newline="", encoding="utf-8") as file:
-        table = {row["file"]: row["group"] for row in csv.DictReader(file)}
-    asked = groups_of(str(images), group, [("", file) for file in table])
-    return len({(asked[file], united) for file, united in table.items()}) == len(set(asked.values()))
-
-
-def previous_recipe(output: Path):
-    """The recipe of the interrupted or finished run in the output folder; prints which it is.
-
-    Raises ValueError if it cannot be read, or if the run is finished and its model is missing or images have changed.
-    """
-    from keras_vit.recipes.recipe.file import read_run
-    from keras_vit.recipes.runs.folder import check_unchanged
-    from keras_vit.recipes.runs.run_data import RunData
-    from keras_vit.weights.files import MODEL
-
-    recipe = read_run(output)
-    if not (output / METRICS).exists():
-        print(f"Resuming the run in {output}. For a new one add {another(output)}")
-        return recipe
-    if not (output / MODEL).exists():
-        again = f"Delete {output / METRICS}, then the same command writes it from the last checkpoint. "
-        again = again if checkpoint_steps(os.listdir(output)) else ""
-        raise ValueError(
-            f"The run in {output} is finished, but its {MODEL} is missing. {again}For a new run add {another(output)}"
-        )
-    try:
-        check_unchanged(output, RunData(recipe))
-    except ValueError as error:
-        raise ValueError(f"{error} For a new run add {another(output)}") from error
-    print(f"The run in {output} is finished. For a new one add {another(output)}")
-    return recipe
-
-
-def another(output: Path) -> str:
-    """The option for another output folder."""
-    return f"--output {shlex.quote(f'{output}-2')}"
-
-
-def _differing(data: dict, preparation: dict) -> list[tuple[str, object, object]]:
-    """Name, recorded and received value of each field of a preparation that differs from the recorded data."""
-    from keras_vit.images.preprocessing import Preprocessing
-    from keras_vit.recipes.configs.small_folder import training_interpolation
-
-    wanted = Preprocessing.from_argument(preparation, 224).get_config()
-    wanted["interpolation"] = training_interpolation(wanted["interpolation"])
-    recorded = {name: data[field] for name, field in FIELDS.items() if name in preparation and field in data}
-    recorded = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
-    return [(name, value, wanted[name]) for name, value in recorded.items() if value != wanted[name]]
-
-
-def _text(value) -> str:
-    return " ".join(f"{number:g}" for number in value) if isinstance(value, tuple) else str(value)

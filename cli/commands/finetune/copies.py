@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from keras_vit.recipes.data.image_folder import GROUP_COLUMNS, split_by_hash
+from keras_vit.recipes.data.image_folder import split_by_hash
 from keras_vit_cli.copies import Hashes, copied_pairs
 
-FILE, GROUPS = "copies.csv", "groups.csv"
+FILE = "copies.csv"
 MOST_PAIRS = 50  # of copies for each image; of more, all images are alike
 FEWEST, MOST, LARGEST = 0.1, 0.35, 0.1  # parts of the images: of the test set, and of the largest group of copies
 
@@ -60,15 +60,6 @@ def _united(groups: dict[str, str], pairs: Sequence[Sequence[str]]) -> dict[str,
         for other in others:
             name[other] = first
     return {file: find(group) for file, group in groups.items()}
-
-
-def write_groups(folder: Path, groups: dict[str, str] | None):
-    """Lists the group of each image in a file of the run's folder; without any, there is no such file."""
-    if not groups:
-        (folder / GROUPS).unlink(missing_ok=True)
-        return
-    with (folder / GROUPS).open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([GROUP_COLUMNS, *groups.items()])
 
 
 def write_copies(folder: Path, copies: Sequence[tuple[str, str]]):

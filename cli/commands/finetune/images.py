@@ -1,11 +1,37 @@
-"""What `keras-vit finetune` sees in the files: which are no images, their shapes and range."""
+"""The folder of images of `keras-vit finetune`: its splits, copies and folds, and what is wrong with its files."""
 
+import hashlib
+import os
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from keras_vit.images.rgb import open_image
+import numpy as np
 
+from keras_vit.images.rgb import open_image
+from keras_vit.messages import first_names
+from keras_vit.progress import Progress, show_progress
+from keras_vit.recipes.configs.finetune import RECIPES
+from keras_vit.recipes.data import ImageDataset, open_dataset
+from keras_vit.recipes.data.arrays import read_arrays
+from keras_vit.recipes.data.corrupt_images import mark_named
+from keras_vit.recipes.data.groups import ImageTable, groups_of
+from keras_vit.recipes.data.image_folder import class_of, open_folder
+from keras_vit.recipes.recipe import Data
+from keras_vit_cli.commands.finetune.copies import unite_copies
+from keras_vit_cli.commands.finetune.folds import assign_folds, others
+from keras_vit_cli.copies import Hashes, describe_copies, find_copies, hash_files
+from keras_vit_cli.recipe_options import recipe_flags
+
+# Names of splits that people use; the first that a folder has is taken.
+TRAINING, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "eval", "dev")
+FEWEST, MOST = 30, 5_000  # images, as documented
+MANY = "finetune-cifar100"  # the recipe for more
+MAX_UNREADABLE = 0.1  # fraction of the files
+NAMED = 10  # unreadable files that are named before the training
 LONG = 0.75  # shorter side / longer side, that of 4:3: of longer images a central square is less
 DARK = 2**14  # a quarter of the range of 16 bits
 
@@ -47,3 +73,217 @@ def notes_on_range(images: Iterable[ImageFile]) -> Iterator[str]:
 def typical_aspect(images: Iterable[ImageFile]) -> float:
     """Median of shorter side / longer side."""
     return median(image.aspect for image in images)
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """A folder of images with its splits.
+
+    Args:
+        data: Fields of a recipe, with dataset and splits.
+        dataset: The opened dataset.
+        notes: What to know about the images, one sentence each.
+        unreadable: Number of files of each split that are no images.
+        copies: (test file, training file) of copies, see `find_copies`.
+        table: Groups of the images, if copies had to be united to keep them on one side of the split; and folds.
+        aspect: Shorter side / longer side of a typical image, in (0, 1].
+    """
+
+    data: Data
+    dataset: ImageDataset
+    notes: tuple[str, ...]
+    unreadable: Counter[str]
+    copies: tuple[tuple[str, str], ...] = ()
+    table: ImageTable | None = None
+    aspect: float = 1.0
+
+    def count(self, split: str) -> int:
+        """Number of images of a split, or of several, joined by +; 0 if the folder does not have it."""
+        return sum(self.dataset.splits.get(part, 0) - self.unreadable[part] for part in split.split("+"))
+
+
+def open_images(folder: Path, data: Data, folds: int | None = None) -> ImageFolder:
+    """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
+
+    Its classes may also be in a single folder in it, as in an unpacked archive. Without a test set, about a
+    fifth becomes one, see `split_by_hash`, or each image is in one of several folds. Nothing on the disk is moved. All
+    files are opened, not decoded, and those that are no images named. A ValueError lists all reasons why it cannot be
+    trained on.
+    """
+    dataset, data = _with_splits(folder, data)
+    total = sum(dataset.splits.values())
+    show_progress(f"Reading {total:,} images")
+    if total > MOST:
+        print(_too_many(total, dataset, data), flush=True)
+    problems, notes = [], []
+    names = dataset.class_names
+    examples = {split: _examples(dataset, split) for split in dataset.splits}
+    counts = np.bincount(examples[data.train_split][1], minlength=len(names))
+    if len(names) < 2:
+        problems.append(
+            f"{folder} has one class, {names[0]!r}. Expected a folder of images for each of several classes."
+        )
+    elif not dataset.splits.get(data.test_split or ""):
+        problems.append(f"Each class of {folder} has a single image, so that none is left to evaluate on. Add images.")
+    elif few := [name for name, count in zip(names, counts, strict=True) if count < 2]:
+        notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
+    if folds and _has_splits(data):
+        problems.append(
+            f"{folder} has the splits {first_names(dataset.splits)}. --folds makes splits of its own: give a folder "
+            f"<class>/<image>, such as {_path(data)}/{data.train_split}, or omit --folds."
+        )
+    progress = Progress("Reading images", total, "images")
+    files = {split: dict(_look_at(names, progress)) for split, (names, _) in examples.items()}
+    progress.end()
+    bad = [file for of_split in files.values() for file, image in of_split.items() if not image]
+    are_none = "is no image" if len(bad) == 1 else "are no images"
+    if len(bad) > MAX_UNREADABLE * total:
+        problems.append(f"{len(bad):,} of {total:,} files {are_none}. Remove them: {first_names(bad)}")
+    elif bad:
+        mark_named(dataset.name, bad[:NAMED])
+        notes.append(f"{len(bad):,} of {total:,} files {are_none}; skipped: {first_names(bad, NAMED)}")
+    if pairs := _in_two_classes(*(np.concatenate(arrays) for arrays in zip(*examples.values()))):
+        images_are = "image is" if len(pairs) == 1 else "images are"
+        notes.append(f"{len(pairs):,} {images_are} in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
+    if problems:
+        raise ValueError("\n".join(problems))
+    seen = [image for of_split in files.values() for image in of_split.values() if image]
+    notes += notes_on_range(seen)
+    images = ImageFolder(data, dataset, tuple(notes), Counter(), aspect=typical_aspect(seen))
+    images = _with_groups_and_copies(images, set(bad), folds)
+    return replace(images, notes=(*images.notes, *_few_images(images)))
+
+
+def _has_splits(data: Data) -> bool:
+    """Whether the folder has splits, which are not made here."""
+    return (Path(_path(data)) / data.train_split).is_dir()
+
+
+def _path(data: Data) -> str:
+    return data.dataset.removeprefix("folder:").rstrip("/")
+
+
+def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | None) -> ImageFolder:
+    """Keeps copies on one side of a split that is made here, and notes those that are on both."""
+    data, path = images.data, _path(images.data)
+    files = sorted(_files(images.dataset, "+".join(images.dataset.splits)))
+    hashes = hash_files([file for file in files if file not in bad] if len(files) <= MOST else [])
+    if not _has_splits(data):
+        named = [(class_of(file), file) for file in (file[len(path) + 1 :] for file in files)]
+        groups = groups_of(path, data.group, named)
+        united = unite_copies(hashes, path, named, groups)
+        if united:
+            beside = len(named) - len(set(united.values()))
+            note = f"{beside:,} images stay beside their copies, on one side of the split (table in the run's folder)"
+            images = replace(images, notes=(*images.notes, note))
+        of_folds = assign_folds(named, united or groups, folds) if folds else {}
+        if united or of_folds:
+            table = ImageTable(united or groups, of_folds)
+            images = replace(images, dataset=open_folder(path, images.dataset.name, table), table=table)
+        if of_folds:
+            split = "+".join(images.dataset.splits)
+            images = replace(images, data=replace(data, train_split=split, test_split=None))
+    unreadable = Counter(
+        {split: len(bad.intersection(_files(images.dataset, split))) for split in images.dataset.splits}
+    )
+    images = replace(images, unreadable=unreadable)
+    return _with_copies(images, hashes)
+
+
+def _with_copies(images: ImageFolder, hashes: Hashes) -> ImageFolder:
+    """Notes copies of training images in the test images, for each fold in those of the others."""
+    data, copies = images.data, []
+    tested = [data.test_split] if data.test_split else [*images.dataset.splits]
+    for split in tested:
+        training = others(data.train_split, split)
+        sides = ([file for file in _files(images.dataset, side) if file in hashes] for side in (training, split))
+        copies += find_copies(*({file: hashes[file] for file in side} for side in sides))
+    if not copies:
+        return images
+    note = (
+        f"{describe_copies(copies, images.count('+'.join(tested)))}. Remove the copies, or keep images that belong "
+        "together on one side: --group, see keras-vit finetune --help"
+    )
+    return replace(images, copies=tuple(copies), notes=(*images.notes, note))
+
+
+def _too_many(total, dataset, data) -> str:
+    """What to use instead for more images than documented, printed before they are all opened."""
+    recipe = RECIPES[MANY]
+    splits = {name: getattr(data, name) for name in ("train_split", "validation_split", "test_split")}
+    flags = recipe_flags(replace(recipe, data=replace(recipe.data, dataset=dataset.name, **splits)), recipe)
+    return (
+        f"Note: {total:,} images. keras-vit finetune is for {FEWEST} to {MOST:,}: it opens each of them first, looks "
+        f"for no copies, and trains for an hour at most on a CPU. For so many: keras-vit train {MANY} "
+        f"{' '.join(flags)}"
+    )
+
+
+def _few_images(folder: ImageFolder) -> Iterator[str]:
+    data = folder.data
+    images = sum(folder.count(split) for split in (data.train_split, data.validation_split, data.test_split) if split)
+    evaluated = folder.count(data.test_split or data.train_split)
+    if images < FEWEST:
+        yield (
+            f"The folder has {images} images. With fewer than {FEWEST}, the accuracy and the comparison of the "
+            f"exported file with Keras, on {evaluated} of them, say little. Add images."
+        )
+
+
+def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
+    dataset = open_dataset(Data(dataset=f"folder:{folder}", group=data.group))
+    by_name = {name.lower(): name for name in dataset.splits}
+    train, test, validation = (
+        next((by_name[name] for name in names if name in by_name), None) for names in (TRAINING, TEST, VALIDATION)
+    )
+    has_no_splits = train and not (folder / train).is_dir()
+    if train and (test or validation or has_no_splits):
+        curve = validation if test else None
+        evaluated = test or validation or "test"
+        return dataset, replace(
+            data, dataset=dataset.name, train_split=train, validation_split=curve, test_split=evaluated
+        )
+    if not train and len(dataset.splits) > 1:
+        raise ValueError(
+            f"{folder} has folders in its folders {first_names(dataset.splits)}. Expected {folder}/<class>/<image>, or "
+            f"the splits {folder}/train/<class>/<image> and {folder}/test/<class>/<image>."
+        )
+    return _with_splits(folder / (train or next(iter(dataset.splits))), data)
+
+
+def _examples(dataset, split) -> tuple[np.ndarray, np.ndarray]:
+    """The paths of a split's images, and their labels."""
+    names, labels = zip(*read_arrays(dataset, split, lambda name, _, label: (name, label)))
+    return np.concatenate(names), np.concatenate(labels)
+
+
+def _files(dataset, split) -> list[str]:
+    return [file.decode() for file in _examples(dataset, split)[0]]
+
+
+def _in_two_classes(files: np.ndarray, labels: np.ndarray) -> list[tuple[str, str]]:
+    """Pairs of files with the same content and different labels."""
+    groups = [sorted((file.decode(), label) for file, label in zip(files, labels.tolist()))]
+    for key in (os.path.getsize, _end_of, _hash_of):  # most files differ in what is read first
+        parts = defaultdict(list)
+        for number, group in enumerate(groups):
+            for file, label in group:
+                parts[number, key(file)].append((file, label))
+        groups = [part for part in parts.values() if any(label != part[0][1] for _, label in part)]
+    return [(group[0][0], file) for group in groups for file, label in group if label != group[0][1]]
+
+
+def _end_of(file) -> bytes:
+    with open(file, "rb") as content:
+        content.seek(max(0, os.path.getsize(file) - 512))
+        return content.read()
+
+
+def _hash_of(file) -> bytes:
+    return hashlib.sha256(Path(file).read_bytes()).digest()
+
+
+def _look_at(files: np.ndarray, progress: Progress) -> Iterator[tuple[str, ImageFile | None]]:
+    for file in map(bytes.decode, files):
+        yield file, look_at(file)
+        progress.add(1)

@@ -37,26 +37,31 @@ def report_run(recipe, notes: Sequence[str] = (), exported: Path | None = None):
         print(f"The report was not written: {error} The run is complete.", file=sys.stderr)
 
 
+def predict(classifier, data, table: Path, dataset):
+    """Writes the table of a classifier's predictions of a recipe's test images, and returns them."""
+    from keras_vit.recipes.evaluation.classification import evaluate_classifier
+    from keras_vit.recipes.evaluation.predictions import read_predictions
+
+    options = {"batch_size": data.batch_size, "max_corrupt": data.max_corrupt, "predictions": table}
+    evaluate_classifier(classifier, dataset, data.test_split, **options)
+    return read_predictions(table)
+
+
 def _write(recipe, folder, dataset, notes, exported):
     import keras_vit
     from keras_vit.recipes.data.corrupt_images import skipped_images
-    from keras_vit.recipes.evaluation.classification import evaluate_classifier
-    from keras_vit.recipes.evaluation.predictions import compare_predictions, read_predictions
+    from keras_vit.recipes.evaluation.predictions import compare_predictions
     from keras_vit.recipes.runs.logs import LOG, read_log
     from keras_vit_cli.commands.report.report import write_report
 
     model, data, comparison = keras_vit.load(folder / MODEL), recipe.data, None
-
-    def predict(classifier, table):
-        options = {"batch_size": data.batch_size, "max_corrupt": data.max_corrupt, "predictions": table}
-        evaluate_classifier(classifier, dataset, data.test_split, **options)
-        return read_predictions(table)
-
-    predictions = predict(model, folder / TABLE)
+    predictions = predict(model, data, folder / TABLE, dataset)
     if exported:
         from keras_vit.export.exported.opening import open_exported
 
-        result = compare_predictions(predictions, predict(open_exported(exported), exported.parent / TABLE))
+        result = compare_predictions(
+            predictions, predict(open_exported(exported), data, exported.parent / TABLE, dataset)
+        )
         comparison = result, (MODEL, exported.name)
     write_report(
         folder / REPORT,

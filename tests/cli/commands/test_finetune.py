@@ -11,13 +11,8 @@ from PIL import Image
 
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.recipe import Data, Supervised
-from keras_vit_cli.commands.finetune.command import (
-    Finetune,
-    check_same_run,
-    export_checked,
-    previous_recipe,
-    print_result,
-)
+from keras_vit_cli.commands.finetune.command import Finetune, export_checked, print_result
+from keras_vit_cli.commands.finetune.previous_run import check_same_run, previous_recipe
 from keras_vit_cli.inputs import DEFAULT, OFFLINE
 from keras_vit_cli.preprocessing_flags import PreprocessingFlags
 

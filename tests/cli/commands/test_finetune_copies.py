@@ -9,9 +9,10 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from keras_vit.recipes.data import open_dataset
+from keras_vit.recipes.data.groups import ImageTable
 from keras_vit.recipes.data.image_folder import split_by_hash
 from keras_vit.recipes.recipe import Data
-from keras_vit_cli.commands.finetune.copies import GROUPS, count_copies, unite_copies, write_copies, write_groups
+from keras_vit_cli.commands.finetune.copies import count_copies, unite_copies, write_copies
 from keras_vit_cli.copies import describe_copies, find_copies, hash_files
 
 
@@ -70,8 +71,8 @@ def test_copies_stay_on_one_side_of_the_split(crops, tmp_path):
     images = [(file.split("/")[0], file) for file in files]
     hashes = hash_files([f"{folder}/{file}" for file in files])
     groups = unite_copies(hashes, folder, images, {})
-    write_groups(tmp_path, groups)
-    dataset = open_dataset(Data(f"folder:{folder}", group=str(tmp_path / GROUPS)))
+    ImageTable(groups).write(tmp_path / "groups.csv")
+    dataset = open_dataset(Data(f"folder:{folder}", group=str(tmp_path / "groups.csv")))
     side = {}
     for split in ("train", "test"):
         for name, *_ in dataset.read(split).as_numpy_iterator():

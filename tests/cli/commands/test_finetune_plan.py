@@ -15,7 +15,7 @@ from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.configs.small_folder import Machine
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit_cli.commands.finetune import plan
-from keras_vit_cli.commands.finetune.plan import open_images
+from keras_vit_cli.commands.finetune.images import _examples, open_images
 
 DATA = Data()
 
@@ -119,7 +119,7 @@ def test_copies_between_the_splits_are_named(fill):
 
 def test_groups_stay_together(fill):
     images = open_images(fill(20, "cat", "dog"), Data(dataset="folder:x", group="[0-9](?=.jpg)"))
-    digits = [{file.decode()[-5] for file in plan._examples(images.dataset, split)[0]} for split in ("train", "test")]
+    digits = [{file.decode()[-5] for file in _examples(images.dataset, split)[0]} for split in ("train", "test")]
     assert digits[0] and digits[1] and not digits[0] & digits[1]
 
 

@@ -10,7 +10,8 @@ from images_on_disk import image_names, jpeg, labels_of, write_records
 
 from keras_vit.recipes.data import count_examples, decoded_images, open_dataset
 from keras_vit.recipes.data.folder_layout import check_layout
-from keras_vit.recipes.data.image_folder import groups_of, split_by_hash
+from keras_vit.recipes.data.groups import groups_of
+from keras_vit.recipes.data.image_folder import split_by_hash
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.prepare.source import open_source
 from keras_vit.recipes.recipe import Data
