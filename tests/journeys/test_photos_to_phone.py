@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,3 +109,39 @@ def test_files_classify_without_this_package(kind, file, run, tmp_path):
     for photo, (name, probability), [(expected_name, expected)] in zip(photos, results, predictions, strict=True):
         assert name == expected_name == photo.parent.name
         assert probability == pytest.approx(expected, abs=tolerance)
+
+
+def test_a_run_goes_on_with_a_new_class(run, tmp_path, monkeypatch, capsys):
+    """The images that the first run was trained on are no test images, and its accuracy is on the same images."""
+    shutil.copytree(run, tmp_path / "later")
+    monkeypatch.chdir(tmp_path / "later")
+    monkeypatch.setattr(small_folder, "MOST_EPOCHS", 6)
+    random, photos = np.random.default_rng(1), Path("my photos")
+    (photos / "middle").mkdir()
+    for number in range(16):
+        pixels = random.integers(75, 175, (20, 20, 3), "uint8")
+        Image.fromarray(pixels).save(photos / "middle" / f"{number}.png")
+        Image.fromarray(pixels + random.integers(60, 80)).save(photos / "light" / f"more-{number}.png")
+    assert main(["finetune", "my photos", "--weights", "runs/my photos"]) == 0
+    out = capsys.readouterr().out
+    later = Path("runs") / "my photos-2"
+    tables = [
+        list(csv.DictReader((later / name).read_text().splitlines()))
+        for name in ("earlier-predictions.csv", "predictions.csv")
+    ]
+    before, after = tables
+    tested_first = {row["file"] for row in csv.DictReader(Path("runs/my photos/predictions.csv").open())}
+    first = {f"my photos/{name}/{number}.png" for name in SHADES for number in range(16)}
+    assert not {row["file"] for row in after} & (first - tested_first)
+    right = [sum(row["label"] == row["prediction"] for row in table) for table in tables]
+    new = sum(row["label"] == "middle" for row in after)
+    assert new and not any(row["prediction"] == "middle" for row in before)
+    assert f"{right[0]} of {len(after)} images; {new} are of classes that it does not have" in out
+    assert f"{100 * (right[1] - right[0]) / len(after):+.1f} points" in out
+    expected = keras_vit.load("runs/my photos").classify([row["file"] for row in before], top=1)
+    assert [name for [(name, _)] in expected] == [row["prediction"] for row in before]
+    recipe = json.loads((later / "recipe.json").read_text())
+    assert recipe["keep_head"] and Path(recipe["weights"]) == later / "start.keras"
+    start, earlier = keras_vit.load(later / "start.keras"), keras_vit.load("runs/my photos")
+    assert start.class_names == ("dark", "light", "middle")
+    np.testing.assert_array_equal(start.head.get_weights()[0][:, :2], earlier.head.get_weights()[0])

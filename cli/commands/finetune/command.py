@@ -3,7 +3,6 @@
 import os
 import shlex
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +12,17 @@ from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.weights.files import RECIPE
 from keras_vit_cli.commands.export.command import Export, Format
+from keras_vit_cli.commands.finetune.earlier_run import (
+    ORIGIN,
+    START_MODEL,
+    compare_with_earlier,
+    continues,
+    next_output,
+    origin,
+    run_of,
+    write_start,
+)
+from keras_vit_cli.commands.finetune.folds import FOLDS
 from keras_vit_cli.commands.finetune.previous_run import TABLES, another, check_same_run, previous_recipe
 from keras_vit_cli.commands.report.command import REPORT, TABLE
 from keras_vit_cli.commands.report.evaluation import report_run
@@ -65,8 +75,8 @@ class Finetune:
         name = os.path.basename(os.path.abspath(self.folder))  # of "." and "..", too
         if not (self.output or name):
             raise ValueError(f"The folder {self.folder} has no name for runs/NAME. Pass --output FOLDER.")
-        output = self.output or Path("runs") / name
-        again = has_run(output)
+        output = self.output or next_output(Path("runs") / name, self.weights)
+        again = has_run(output) or any(map(has_run, output.glob(f"{FOLDS}/*")))
         if again:
             check_same_run(
                 self.folder, self.weights, self.preparation.fields(), output, self.class_weight, self.group, self.folds
@@ -86,6 +96,7 @@ class Finetune:
         else:
             report_run(recipe, copies_warning(output), file)
         print_result(recipe, output, file, metrics)
+        self._compare_with_earlier(recipe, output)
         if errors:
             raise ValueError(
                 f"{len(errors)} of {len(folds)} folds failed, and their images do not count: {', '.join(errors)}. "
@@ -104,6 +115,7 @@ class Finetune:
     def _new_recipe(self, output: Path):
         import tensorflow as tf
 
+        from keras_vit.recipes.configs.finetune import SMALL
         from keras_vit.recipes.processes.workers import Workers
         from keras_vit.recipes.runs.folder import prepare_run_folder
         from keras_vit.recipes.runs.lock import run_lock
@@ -116,18 +128,38 @@ class Finetune:
         else:  # there may be a download, which has to wait for the folder
             images, (weights, model) = self._open(), self._load()
         if images.table:
-            images = replace(images, data=replace(images.data, group=str(output / TABLES[bool(images.table.splits)])))
-        recipe = choose_recipe(images, weights, model, output, self.class_weight, self._states_resize())
+            images = replace(images, data=replace(images.data, group=str(output / TABLES[bool(self.folds)])))
+        keeps = continues(model, images.dataset.class_names)
+        has_start = keeps and model.class_names != images.dataset.class_names
+        recipe = choose_recipe(
+            images,
+            str(output / START_MODEL) if has_start else weights,
+            model.with_head(0, name=model.name),
+            output,
+            replace(SMALL, class_weight=self.class_weight, keep_head=keeps),
+            self._states_resize(),
+        )
         # Before the training, since the run may be resumed.
-        if images.copies or images.table or any((output / name).exists() for name in (COPIES, *TABLES)):
-            with run_lock(str(output), Workers(tf.distribute.get_strategy())):
-                prepare_run_folder(recipe)
+        with run_lock(str(output), Workers(tf.distribute.get_strategy())):
+            prepare_run_folder(recipe)
+            for file in (*TABLES, COPIES, START_MODEL, ORIGIN):  # of an earlier start, with other images
+                (output / file).unlink(missing_ok=True)
+            if images.copies:
                 write_copies(output, images.copies)
-                for file in TABLES:  # of an earlier start, with other images
-                    (output / file).unlink(missing_ok=True)
-                if images.table:
-                    images.table.write(Path(images.data.group))
+            if images.table:
+                images.table.write(Path(images.data.group))
+            if has_start:
+                write_start(output, weights, model, recipe, images.dataset)
         return recipe
+
+    def _compare_with_earlier(self, recipe, output: Path):
+        """Prints what the model of the run that this one continues reaches on its test images."""
+        from keras_vit_cli.commands.finetune.earlier_run import run_of
+
+        if not recipe.keep_head or not (run := run_of(origin(output, recipe.weights))) or not recipe.data.test_split:
+            return
+        earlier = self.preparation.load(str(run))
+        compare_with_earlier(recipe, earlier, output, str(run))
 
     def _states_resize(self) -> bool:
         return "resize" in (self.preparation.fields() or {})
@@ -137,11 +169,11 @@ class Finetune:
         from keras_vit_cli.commands.finetune.images import open_images
 
         data = replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group)
-        return open_images(self.folder, data, self.folds)
+        return open_images(self.folder, data, self.folds, run_of(self.weights))
 
     def _load(self):
-        """The name of the weights, and the model without a head."""
-        load = partial(self.preparation.load, num_classes=0)
+        """The name of the weights, and the model."""
+        load = self.preparation.load
         if self.weights:
             return self.weights, load(self.weights)
         return load_default(load, lambda model: OFFLINE_NOTE)

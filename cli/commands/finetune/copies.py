@@ -63,10 +63,7 @@ def _united(groups: dict[str, str], pairs: Sequence[Sequence[str]]) -> dict[str,
 
 
 def write_copies(folder: Path, copies: Sequence[tuple[str, str]]):
-    """Lists copies in a file of the run's folder; without any, there is no such file."""
-    if not copies:
-        (folder / FILE).unlink(missing_ok=True)  # of an earlier start, before the copies were removed
-        return
+    """Lists copies in a file of the run's folder."""
     with (folder / FILE).open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("test image", "training image"), *copies])
 

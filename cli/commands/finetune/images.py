@@ -19,9 +19,10 @@ from keras_vit.recipes.data import ImageDataset, open_dataset
 from keras_vit.recipes.data.arrays import read_arrays
 from keras_vit.recipes.data.corrupt_images import mark_named
 from keras_vit.recipes.data.groups import ImageTable, groups_of
-from keras_vit.recipes.data.image_folder import class_of, open_folder
+from keras_vit.recipes.data.image_folder import class_of, open_folder, split_by_hash
 from keras_vit.recipes.recipe import Data
 from keras_vit_cli.commands.finetune.copies import unite_copies
+from keras_vit_cli.commands.finetune.earlier_run import keep_trained, trained_images
 from keras_vit_cli.commands.finetune.folds import assign_folds, others
 from keras_vit_cli.copies import Hashes, describe_copies, find_copies, hash_files
 from keras_vit_cli.recipe_options import recipe_flags
@@ -102,13 +103,13 @@ class ImageFolder:
         return sum(self.dataset.splits.get(part, 0) - self.unreadable[part] for part in split.split("+"))
 
 
-def open_images(folder: Path, data: Data, folds: int | None = None) -> ImageFolder:
+def open_images(folder: Path, data: Data, folds: int | None = None, earlier: Path | None = None) -> ImageFolder:
     """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
 
     Its classes may also be in a single folder in it, as in an unpacked archive. Without a test set, about a
     fifth becomes one, see `split_by_hash`, or each image is in one of several folds. Nothing on the disk is moved. All
     files are opened, not decoded, and those that are no images named. A ValueError lists all reasons why it cannot be
-    trained on.
+    trained on. `earlier` is the run that is continued: what it was trained on is not tested on.
     """
     dataset, data = _with_splits(folder, data)
     total = sum(dataset.splits.values())
@@ -150,7 +151,7 @@ def open_images(folder: Path, data: Data, folds: int | None = None) -> ImageFold
     seen = [image for of_split in files.values() for image in of_split.values() if image]
     notes += notes_on_range(seen)
     images = ImageFolder(data, dataset, tuple(notes), Counter(), aspect=typical_aspect(seen))
-    images = _with_groups_and_copies(images, set(bad), folds)
+    images = _with_groups_and_copies(images, set(bad), folds, earlier)
     return replace(images, notes=(*images.notes, *_few_images(images)))
 
 
@@ -163,7 +164,7 @@ def _path(data: Data) -> str:
     return data.dataset.removeprefix("folder:").rstrip("/")
 
 
-def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | None) -> ImageFolder:
+def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | None, earlier: Path | None) -> ImageFolder:
     """Keeps copies on one side of a split that is made here, and notes those that are on both."""
     data, path = images.data, _path(images.data)
     files = sorted(_files(images.dataset, "+".join(images.dataset.splits)))
@@ -176,11 +177,23 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
             beside = len(named) - len(set(united.values()))
             note = f"{beside:,} images stay beside their copies, on one side of the split (table in the run's folder)"
             images = replace(images, notes=(*images.notes, note))
-        of_folds = assign_folds(named, united or groups, folds) if folds else {}
-        if united or of_folds:
-            table = ImageTable(united or groups, of_folds)
+        together = united or groups
+        splits = assign_folds(named, together, folds) if folds else {}
+        if trained := trained_images(earlier, path, named):
+            if folds:
+                raise ValueError(
+                    f"{earlier} was trained on {len(trained):,} of the {len(named):,} images, so that no fold would "
+                    "test it on others. Omit --folds, or start from the weights that it started from."
+                )
+            splits = keep_trained(split_by_hash(named, together), together, trained)
+        if united or splits:
+            table = ImageTable(together, splits)
             images = replace(images, dataset=open_folder(path, images.dataset.name, table), table=table)
-        if of_folds:
+        if not images.dataset.splits.get("test") and not folds:
+            raise ValueError(
+                f"{earlier} was trained on all images of {path}, so that none is left to test on. Add images."
+            )
+        if folds:
             split = "+".join(images.dataset.splits)
             images = replace(images, data=replace(data, train_split=split, test_split=None))
     unreadable = Counter(

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -32,13 +31,13 @@ def choose_recipe(
     weights: str,
     model,
     output: Path,
-    class_weight: Literal["balanced"] | None = None,
+    base: Supervised = SMALL,
     resize_is_stated: bool = False,
 ) -> Supervised:
     """The recipe for a folder; prints it, with the estimated time, as a command that repeats the training.
 
-    `model` is loaded from `weights`, without a head; `output` is the folder of the run. Of long images, a central
-    square shows too little: unless the resize is stated, they are squashed.
+    `model` is loaded from `weights`, without a head; `output` is the folder of the run; `base` has what the user chose.
+    Of long images, a central square shows too little: unless the resize is stated, they are squashed.
     """
     check_trainable(model)
     for note in folder.notes:
@@ -48,12 +47,11 @@ def choose_recipe(
     if model.image_size != (size, size):
         model = model.resized(size, name=model.name)
     recipe = replace(
-        SMALL,
+        base,
         architecture=_architecture(model),
         weights=weights,
         data=folder.data,
         run=replace(SMALL.run, folder=str(output)),
-        class_weight=class_weight,
     )
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)

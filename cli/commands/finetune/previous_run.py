@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
+from keras_vit_cli.commands.finetune.earlier_run import origin
 from keras_vit_cli.inputs import check_weights
 
 TABLES = "groups.csv", "folds.csv"  # of the images, in the folder of the run: without folds, and with them
@@ -35,7 +36,8 @@ def check_same_run(
     """
     try:
         recipe = json.loads((output / RECIPE).read_text("utf-8"))
-        data, start = recipe["data"], recipe.get("weights", "no weights")
+        data, recorded = recipe["data"], recipe.get("weights", "no weights")
+        start = origin(output, recorded)
         images = Path(data["dataset"].removeprefix("folder:")).resolve()
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return  # `previous_recipe` reports it
@@ -63,7 +65,7 @@ def check_same_run(
         )
     finished = (output / METRICS).exists()
     try:
-        check_weights(weights if finished else start)
+        check_weights(weights if finished else recorded)
     except FileNotFoundError as error:
         use = "The run is finished without them: omit --weights. " if finished else ""
         raise FileNotFoundError(f"{error} {use}For another run add {another(output)}") from error

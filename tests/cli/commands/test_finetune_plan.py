@@ -165,7 +165,7 @@ def test_long_images_are_squashed(tmp_path, toy, capsys, monkeypatch, size, resi
             Image.effect_noise(size, 60 + i).convert("RGB").save(tmp_path / name / f"{i}.png")
     model = toy(num_classes=0)
     model.preprocessing = {"resize": resize, "crop_fraction": 0.9}
-    recipe = plan.choose_recipe(open_images(tmp_path, DATA), "x.keras", model, Path("runs/x"), None, stated)
+    recipe = plan.choose_recipe(open_images(tmp_path, DATA), "x.keras", model, Path("runs/x"), resize_is_stated=stated)
     assert (recipe.data.evaluation_resize, recipe.data.evaluation_crop) == expected
     assert ("central square of a typical image is 25%" in capsys.readouterr().out) == (expected[1] == 1.0)
 
