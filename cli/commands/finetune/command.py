@@ -191,10 +191,11 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     test_images = metrics["images"]  # without those that cannot be decoded
     dataset = open_dataset(data)
     counts = listed = class_counts(dataset, data.test_split)
-    accuracy = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}"
+    accuracy, balanced = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}", ""
     if (output / TABLE).is_file():
         predictions = read_predictions(output / TABLE)
-        accuracy, counts = f"top-1 {predictions.describe_accuracy()}", predictions.correct.sum(0)
+        accuracy, counts = f"top-1 {', '.join(predictions.describe_accuracy())}", predictions.correct.sum(0)
+        balanced = f"; balanced accuracy {100 * predictions.balanced_accuracy:.1f} %"
     largest = f"always {dataset.class_names[counts.argmax()]!r} would be {100 * counts.max() / counts.sum():.1f} %"
     skip = f" --max-corrupt {data.max_corrupt:g}" if test_images < listed.sum() else ""
     tflite = "For a .tflite file repeat this command with KERAS_BACKEND=tensorflow: nothing is trained again."
@@ -202,7 +203,7 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
         tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
     print(
         f"""
-{accuracy} of the test set ({data.test_split!r}); {largest}
+{accuracy} of the test set ({data.test_split!r}){balanced}; {largest}
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
 {tflite}
 {output / REPORT}  the test images: which are wrong, and more

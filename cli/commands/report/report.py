@@ -86,8 +86,8 @@ def _numbers(predictions, metrics) -> dict[str, str]:
     summary = metrics.summary()
     if predictions.multi_label:
         return {"mean average precision": f"{summary['mean_average_precision']:.1%}"}
-    accuracy, _, images = predictions.describe_accuracy().partition("], ")
-    numbers = {f"top-1, 95 % interval; {images}": f"{accuracy}]"}
+    accuracy, images = predictions.describe_accuracy()
+    numbers = {f"top-1, 95 % interval; {images}": accuracy}
     if "majority" in summary:
         largest = predictions.class_names[predictions.correct.sum(0).argmax()]
         numbers["balanced accuracy, the mean of the recalls"] = f"{summary['balanced_accuracy']:.1%}"
