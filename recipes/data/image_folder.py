@@ -128,15 +128,15 @@ def _list_splits(path, group):
     loose, others = _class_files(path)
     if len(loose) > sum(map(len, splits.values())):
         groups = groups_of(path, group, loose)
-        splits, unused = split_by_hash(loose, groups), {}
+        unused = {}
         for file, reason in others:
             unused.setdefault(reason, []).append(file)
-    else:
-        if loose:
-            unused["in no folder of a class"] = [file for _, file in loose]
-        of_splits = {split: groups_of(path, group, images) for split, images in splits.items()}
-        check_groups(path, of_splits)
-        groups = {file: of_file for of_split in of_splits.values() for file, of_file in of_split.items()}
+        return split_by_hash(loose, groups), unused, groups  # also an empty one, so that both together are all images
+    if loose:
+        unused["in no folder of a class"] = [file for _, file in loose]
+    of_splits = {split: groups_of(path, group, images) for split, images in splits.items()}
+    check_groups(path, of_splits)
+    groups = {file: of_file for of_split in of_splits.values() for file, of_file in of_split.items()}
     return {split: images for split, images in splits.items() if images}, unused, groups
 
 
@@ -270,7 +270,7 @@ def _warn(path, files, unused):
     """Logs what in a folder is probably a mistake."""
     for reason, names in unused.items():
         _log_once(f"{path}: {len(names):,} not used ({reason}): {first_names(names)}")
-    classes = {split: {class_name for class_name, _ in pairs} for split, pairs in files.items()}
+    classes = {split: {class_name for class_name, _ in pairs} for split, pairs in files.items() if pairs}
     for split, names in classes.items():
         only_here = sorted(names.difference(*(classes[other] for other in classes if other != split)))
         if only_here and len(classes) > 1:
