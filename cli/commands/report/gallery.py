@@ -98,7 +98,7 @@ class Gallery:
             return {}, f"No evidence for the predicted classes: {model.name} has too many patches to multiply."
         files = {row: Path(self.predictions.files[row]) for row in rows[:count]}
         shown = {row: _smaller(evidence(model, as_rgb(file)), EVIDENCE_SIDE) for row, file in files.items()}
-        beside = "each image" if count >= len(rows) else f"{count} of {len(rows)} images, each of which takes long"
+        beside = "each image" if count >= len(rows) else f"{count} of {len(rows)} images, since each takes seconds"
         return shown, f"Beside {beside}: the patches that speak for the predicted class, in orange."
 
     def _cell(self, row) -> tuple[np.ndarray, str]:
