@@ -1,7 +1,6 @@
 """`keras-vit evaluate`: accuracy and calibration of a classifier on a dataset."""
 
 import json
-import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +137,6 @@ class Evaluate:
     def _write_report(self, predictions: Path, path: Path, notes: list[str]):
         from keras_vit.recipes.data.corrupt_images import skipped_images
         from keras_vit.recipes.evaluation.predictions import read_predictions
-        from keras_vit.recipes.runs.logs import LOG, read_log
         from keras_vit_cli.commands.report.report import write_report
 
         write_report(
@@ -147,7 +145,7 @@ class Evaluate:
             read_predictions(predictions),
             notes=notes,
             skipped=skipped_images(self.dataset),
-            log=read_log(os.path.join(self.model, LOG)),
+            run=self.model,
             model=None if is_exported(self.model) else self.preparation.open(self.model),
         )
         print_written(path)

@@ -1,7 +1,5 @@
 """The images of a report: thumbnails of those that matter most, and the evidence of the model for its mistakes."""
 
-import html
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,9 +8,8 @@ from PIL import Image
 
 from keras_vit.images.rgb import as_rgb
 from keras_vit.recipes.evaluation.predictions import Predictions
-from keras_vit_cli.commands.report.sections import Section
 from keras_vit_cli.evidence import affordable_images, evidence, evidence_undefined
-from keras_vit_cli.page import image_rows, pixel_url
+from keras_vit_cli.page import Section, image_rows, pixel_url
 
 MOST_THUMBNAILS = 200
 SHOWN = 12  # mistakes, and uncertain images
@@ -128,9 +125,3 @@ def _smaller(pixels: np.ndarray, side: int) -> np.ndarray:
     image = Image.fromarray(pixels)
     image.thumbnail((side, side))
     return np.asarray(image)
-
-
-def file_list(files: Sequence[str]) -> str:
-    """Names of files, one a line, behind a summary."""
-    lines = "\n".join(html.escape(file) for file in files)
-    return f"<details><summary>{len(files):,} files</summary><pre>{lines}</pre></details>"
