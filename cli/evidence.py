@@ -13,14 +13,25 @@ from keras_vit.models.outer_model import inside
 from keras_vit_cli.output_folder import new_folder
 
 SMALLEST_SIDE, LARGEST_SIDE = 256, 1024  # of an enlarged image
+MOST_WEIGHTS = 1_000_000_000  # of attention in a report: of a ViT-B/16 at 384 pixels, of 20 images
 
 
-def check_evidence(model):
-    """Raises a ValueError if `write_evidence` is not defined for a model."""
-    ours, _, after = inside(model)
-    reason = "it is a ResNet, without attention" if not hasattr(ours, "attention_maps") else None
-    if reason := reason or gradient_rollout_undefined(ours, bool(after)):
-        raise ValueError(f"--attention is not defined for {model.name}: {reason}.")
+def evidence_undefined(model) -> str:
+    """Why `evidence` is not defined for a model; "" if it is."""
+    try:
+        ours, _, after = inside(model)
+    except ValueError:
+        return "it is no network of keras_vit"
+    if not hasattr(ours, "attention_maps"):
+        return "it is a ResNet, without attention"
+    return gradient_rollout_undefined(ours, bool(after))
+
+
+def affordable_images(model) -> int:
+    """Of how many images the evidence takes about a minute on a CPU: it computes all attention and its gradients."""
+    ours = inside(model).ours
+    tokens = ours.prefix_tokens + math.prod(ours.grid)
+    return MOST_WEIGHTS // (ours.config.depth * ours.config.num_heads * tokens**2)
 
 
 def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:

@@ -29,6 +29,14 @@ def check_replaceable(folder: Path, mark: str | None = None, option: str = "--ou
         raise ValueError(f"{folder.absolute()} is not empty{reason}; choose another {option}.")
 
 
+def check_table(path: Path, option: str = "--output"):
+    """Raises ValueError unless a table can be written there: "folder/", of which the path is "folder", is none."""
+    if path.suffix.lower() != ".csv" or path.is_dir() or not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"{option} is a .csv file in a folder that exists, such as predictions.csv. Received: {path.absolute()}"
+        )
+
+
 def _check_not_around(folder, option):
     """Raises ValueError for the current folder or one around it: in its place, the shell would be in a deleted one."""
     if Path.cwd().is_relative_to(os.path.realpath(folder)):

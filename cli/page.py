@@ -12,6 +12,8 @@ from string import Template
 
 import numpy as np
 
+Section = tuple[str, str, str]  # the title, text and HTML of a `section`
+
 
 def page(
     title: str,
@@ -48,8 +50,24 @@ def page(
 
 
 def section(title: str, text: str, body: str) -> str:
-    """A section with a heading, a text and HTML below it."""
-    return f"<section>\n<h2>{html.escape(title)}</h2>\n<p>{html.escape(text)}</p>\n{body}\n</section>"
+    """A section with a heading, a text if there is one, and HTML below it."""
+    paragraph = f"<p>{html.escape(text)}</p>\n" if text else ""
+    return f"<section>\n<h2>{html.escape(title)}</h2>\n{paragraph}{body}\n</section>"
+
+
+def pair(*parts: str) -> str:
+    """Sections or images beside each other, where there is space."""
+    return f'<div class="pair">{"".join(parts)}</div>'
+
+
+def message(text: str) -> str:
+    """A warning."""
+    return f'<p class="message">{html.escape(text)}</p>'
+
+
+def details(summary: str, body: str) -> str:
+    """HTML that a click on a summary opens."""
+    return f"<details><summary>{html.escape(summary)}</summary>{body}</details>"
 
 
 def cards(values: dict[str, str]) -> str:

@@ -47,11 +47,13 @@ def paired_interval(before, after) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def percent(count: int, total: int, interval: tuple[float, float] | None = None) -> str:
-    """A fraction of images with its interval, such as "66.7 % [52.5, 78.3], 32 of 48 images".
+def percent(count: int, total: int) -> str:
+    """A fraction of images with Wilson's interval, such as "66.7 % [52.5, 78.3], 32 of 48 images"."""
+    return ", ".join(percent_and_count(count, total, wilson_interval(count, total)))
 
-    The interval is that of Wilson, unless another is given.
-    """
+
+def percent_and_count(count: int, total: int, interval: tuple[float, float]) -> tuple[str, str]:
+    """A fraction of images with an interval, such as "66.7 % [52.5, 78.3]", and "32 of 48 images"."""
     digits = 2 if total >= _EXACT_DIGITS else 1
-    low, high = (f"{100 * end:.{digits}f}" for end in interval or wilson_interval(count, total))
-    return f"{100 * count / total:.{digits}f} % [{low}, {high}], {count:,} of {total:,} images"
+    low, high = (f"{100 * end:.{digits}f}" for end in interval)
+    return f"{100 * count / total:.{digits}f} % [{low}, {high}]", f"{count:,} of {total:,} images"

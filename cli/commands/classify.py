@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from keras_vit_cli.inputs import OFFLINE, check_exported, check_weights, is_exported, load_default
-from keras_vit_cli.output_folder import check_replaceable, json_output
+from keras_vit_cli.output_folder import check_replaceable, check_table, json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.process import without_native_logs
 from keras_vit_cli.words import IMAGES, MODEL, Json, OptionalOutput
@@ -67,9 +67,10 @@ class Classify:
 
         results = {}
         if self.attention:
-            from keras_vit_cli.evidence import check_evidence, write_evidence
+            from keras_vit_cli.evidence import evidence_undefined, write_evidence
 
-            check_evidence(model)
+            if reason := evidence_undefined(model):
+                raise ValueError(f"--attention is not defined for {model.name}: {reason}.")
         classify = partial(model.classify, top=self.top) if table is None else self._writing(model, table)
         if self.model and is_exported(self.model):
             classify = without_native_logs()(classify)
@@ -119,8 +120,8 @@ class Classify:
             raise ValueError("Expected images: keras-vit classify cat.jpg folder/")
         if self.top < 1:
             raise ValueError(f"--top must be at least 1. Received: {self.top}")
-        if self.output and (self.output.is_dir() or not self.output.absolute().parent.is_dir()):
-            raise ValueError(f"--output is a CSV file in a folder that exists. Received: {self.output.absolute()}")
+        if self.output:
+            check_table(self.output)
         if self.attention:
             check_replaceable(self.attention, option="--attention")
             if self.model and is_exported(self.model):

@@ -1,7 +1,6 @@
 """`keras-vit evaluate`: accuracy and calibration of a classifier on a dataset."""
 
 import json
-import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from keras_vit.intervals import percent, wilson_interval
 from keras_vit.weights.files import RECIPE
 from keras_vit_cli.commands.report.command import TABLE, check_output, print_written
 from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
-from keras_vit_cli.output_folder import json_output
+from keras_vit_cli.output_folder import check_table, json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.words import BatchSize, DataDir, Dataset, Group, Json, MaxCorrupt, Model, Split
 
@@ -69,8 +68,8 @@ class Evaluate:
         check_weights(self.model)
         check_weights(self.reference)
         check_dataset(self.dataset)
-        if self.predictions and (self.predictions.is_dir() or not self.predictions.parent.is_dir()):
-            raise ValueError(f"--predictions is a CSV file in a folder that exists. Received: {self.predictions}")
+        if self.predictions:
+            check_table(self.predictions, "--predictions")
         if self.report:
             check_output(self.report)
         if is_exported(self.model):
@@ -138,7 +137,6 @@ class Evaluate:
     def _write_report(self, predictions: Path, path: Path, notes: list[str]):
         from keras_vit.recipes.data.corrupt_images import skipped_images
         from keras_vit.recipes.evaluation.predictions import read_predictions
-        from keras_vit.recipes.runs.logs import LOG, read_log
         from keras_vit_cli.commands.report.report import write_report
 
         write_report(
@@ -147,7 +145,7 @@ class Evaluate:
             read_predictions(predictions),
             notes=notes,
             skipped=skipped_images(self.dataset),
-            log=read_log(os.path.join(self.model, LOG)),
+            run=self.model,
             model=None if is_exported(self.model) else self.preparation.open(self.model),
         )
         print_written(path)
@@ -202,7 +200,7 @@ class Evaluate:
             return
         for metric, name in (("top1", "top-1"), ("top5", "top-5")):
             if metric == "top1" and self.group:
-                print(f"top-1 {read_predictions(table).describe_accuracy()}")
+                print(f"top-1 {', '.join(read_predictions(table).describe_accuracy())}")
             elif metric in summary:
                 print(f"{name} {percent(round(summary[metric] * summary['counted']), summary['counted'])}")
         print(f"expected calibration error ({BINS} bins) {summary['calibration_error']:.2%}")
@@ -226,7 +224,9 @@ class Evaluate:
         if self.group or not file.is_file():
             return None
         data = json.loads(file.read_text("utf-8")).get("data", {})
-        return data.get("group") if data.get("dataset") == self.dataset else None
+        group = data.get("group") if data.get("dataset") == self.dataset else None
+        beside = file.with_name(Path(group or "").name)  # a table in the folder of a run that may have been moved
+        return str(beside) if group and beside.is_file() else group
 
     def _is_part(self):
         """Whether the split is a part of the images of a folder without splits."""

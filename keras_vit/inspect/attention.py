@@ -13,6 +13,7 @@ def rollout(attention, prefix_tokens: int = 1, patch_share: float = 0.0):
 
     As described by the ViT paper's author (appendix D.8; google-research/vision_transformer, issue 18): the heads are
     averaged, the identity is added for the residual connection, rows are normalized, and the matrices are multiplied.
+    Of the product, the rows that the head reads are computed, from the last layer to the first: O(depth * N^2).
 
     Args:
         attention: (B, depth, K, N, N), NumPy array or tensor; rows sum to 1.
@@ -24,22 +25,25 @@ def rollout(attention, prefix_tokens: int = 1, patch_share: float = 0.0):
         (B, N - prefix_tokens) tensor of the dtype of `attention`: the contribution of each patch, with a maximum of 1
         for each image.
     """
-    attention = ops.mean(attention, axis=2)  # (B, depth, N, N)
-    # A constant of NumPy: converters of SavedModels lack the operation of `ops.eye`.
-    identity = np.eye(attention.shape[-1], dtype="float32")
-    attention = attention + ops.cast(identity, keras.backend.standardize_dtype(attention.dtype))
-    attention = attention / ops.sum(attention, axis=-1, keepdims=True)
-    joint = attention[:, 0]  # (B, N, N)
-    for layer in range(1, attention.shape[1]):
-        joint = ops.matmul(attention[:, layer], joint)  # (B, N, N)
-    return patch_contributions(joint, prefix_tokens, patch_share)
+    row = ops.convert_to_tensor(_read(attention.shape[-1], prefix_tokens, patch_share), attention.dtype)  # (1, N)
+    for layer in reversed(range(attention.shape[1])):
+        weights = ops.mean(attention[:, layer], axis=1)  # (B, N, N)
+        row = row / (1 + ops.sum(weights, axis=-1))  # (B, N)
+        row = row + ops.matmul(row[:, None], weights)[:, 0]
+    return _scale(row[:, prefix_tokens:])
 
 
-def patch_contributions(joint, prefix_tokens: int, patch_share: float):
-    """(B, N, N), the contributions to token i in row i, -> (B, N - prefix_tokens) in [0, 1]."""
+def _read(length: int, prefix_tokens: int, patch_share: float) -> np.ndarray:
+    """The weight of each token in the head's input, (1, N) float64: only its row of the products is computed."""
     share = patch_share if prefix_tokens else 1.0
-    rows = share * ops.mean(joint[:, prefix_tokens:], axis=1) + (1 - share) * joint[:, 0]  # (B, N)
-    patches = rows[:, prefix_tokens:]
+    read = np.zeros((1, length))
+    read[:, prefix_tokens:] = share / (length - prefix_tokens)
+    read[:, 0] += 1 - share
+    return read
+
+
+def _scale(patches):
+    """(B, N - prefix_tokens) with a maximum of 1 for each image."""
     return patches / ops.maximum(ops.max(patches, axis=-1, keepdims=True), 1e-30)
 
 
@@ -56,7 +60,7 @@ def attention_rollout(model, images) -> np.ndarray:
     """
     model, before, _ = vit_inside(model)
     images = apply(before, images)
-    attention = ops.convert_to_numpy(ops.cast(model.attention_maps(images), "float32")).astype("float64")
+    attention = ops.cast(model.attention_maps(images), "float32")
     patches = rollout(attention, model.prefix_tokens, patch_share(model))
     return ops.convert_to_numpy(resize_to_images(patches, model))
 
@@ -175,12 +179,14 @@ def gradient_rollout(model, images, classes=None) -> np.ndarray:
     if reason := gradient_rollout_undefined(model, bool(after)):
         raise ValueError(f"gradient_rollout is not defined for {model.name}: {reason}. Use attention_rollout.")
     images = apply(before, images)
-    weights, gradients = _attention_and_gradients(model, images, classes, after)
-    joint = np.eye(weights[0].shape[-1])[None]
-    for attention, gradient in zip(weights, gradients):
-        joint = joint + np.maximum(attention * gradient, 0).mean(axis=1) @ joint  # (B, N, N)
-    patches = patch_contributions(joint - np.eye(joint.shape[-1]), model.prefix_tokens, patch_share(model))
-    return ops.convert_to_numpy(resize_to_images(patches, model))
+    layers = _attention_and_gradients(model, images, classes, after)
+    read = _read(layers[0][0].shape[-1], model.prefix_tokens, patch_share(model))
+    added = np.zeros_like(read)  # the row of R - I that is read, from the last layer to the first: (B, N)
+    while layers:
+        attention, gradient = layers.pop()  # frees it: (B, K, N, N) each may take a tenth of a gigabyte
+        relevance = ops.mean(ops.relu(attention * gradient), axis=1)  # (B, N, N)
+        added = added + np.matmul((read + added)[:, None], ops.convert_to_numpy(relevance))[:, 0]
+    return ops.convert_to_numpy(resize_to_images(_scale(added[:, model.prefix_tokens :]), model))
 
 
 def gradient_rollout_undefined(vit, has_head: bool = False) -> str:
@@ -197,7 +203,7 @@ def gradient_rollout_undefined(vit, has_head: bool = False) -> str:
 
 
 def _attention_and_gradients(model, images, classes, after):
-    """Attention weights and their gradients, a list of (B, K, N, N) float64 arrays each, one per block."""
+    """Attention weights and their gradients, (B, K, N, N) float32 tensors each, of each block."""
     import tensorflow as tf
 
     weights = []
@@ -217,7 +223,7 @@ def _attention_and_gradients(model, images, classes, after):
         classes = tf.argmax(logits, axis=-1) if classes is None else _check_classes(classes, logits.shape)
         score = tf.reduce_sum(tf.gather(logits, classes, axis=1, batch_dims=1))
     gradients = tape.gradient(score, weights)
-    return [[np.asarray(tf.cast(x, "float64")) for x in side] for side in (weights, gradients)]
+    return [tuple(tf.cast(x, "float32") for x in pair) for pair in zip(weights, gradients)]
 
 
 def _check_classes(classes, shape):

@@ -62,26 +62,6 @@ def curves(series, ylabel, percent=False, xlabel="step") -> Figure:
     return figure
 
 
-def bars(groups, bar_names, ylabel) -> Figure:
-    """Groups of two bars with their values on top.
-
-    Args:
-        groups: The two values in percent of each group by its name.
-        bar_names: Names of the first and the second bar.
-    """
-    figure = Figure(figsize=(4.6, 3.0), layout="constrained")
-    axis = figure.subplots()
-    positions = np.arange(len(groups))
-    for offset, label, color, values in zip((-0.2, 0.2), bar_names, (MUTED, ACCENT), zip(*groups.values())):
-        drawn = axis.bar(positions + offset, values, 0.38, label=label, color=color)
-        axis.bar_label(drawn, fmt="%.1f", fontsize=9, padding=2)
-    axis.set(xticks=positions, ylabel=ylabel, ylim=(0, 112), yticks=range(0, 101, 20))
-    axis.set_xticklabels(list(groups))
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(fontsize=8, frameon=False, loc="upper left", ncols=2)
-    return figure
-
-
 def similarity_maps(similarity) -> Figure:
     """The paper's figure 7, center, from (h, w, h, w): for each patch, its similarity to all patches."""
     h, w = similarity.shape[:2]

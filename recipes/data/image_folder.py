@@ -122,16 +122,18 @@ def _list_splits(path, group):
     loose, others = _class_files(path)
     if len(loose) > sum(map(len, splits.values())):
         groups, unused = groups_of(path, group, loose), {}
-        splits = splits_of(path, group, loose) or split_by_hash(loose, groups)
         for file, reason in others:
             unused.setdefault(reason, []).append(file)
-    else:
-        if loose:
-            unused["in no folder of a class"] = [file for _, file in loose]
-        images = [image for of_split in splits.values() for image in of_split]
-        groups = groups_of(path, group, images)
-        if splits_of(path, group, images):
-            raise ValueError(f"{path} has splits of its own, {first_names(splits)}, so that {group} must have none.")
+        # Also an empty one, so that both together are all images.
+        splits = splits_of(path, group, loose) or split_by_hash(loose, groups)
+        check_groups(path, splits, groups)
+        return splits, unused, groups
+    if loose:
+        unused["in no folder of a class"] = [file for _, file in loose]
+    images = [image for of_split in splits.values() for image in of_split]
+    groups = groups_of(path, group, images)
+    if splits_of(path, group, images):
+        raise ValueError(f"{path} has splits of its own, {first_names(splits)}, so that {group} must have none.")
     check_groups(path, splits, groups)
     return {split: images for split, images in splits.items() if images}, unused, groups
 
@@ -202,7 +204,7 @@ def _warn(path, files, unused):
     """Logs what in a folder is probably a mistake."""
     for reason, names in unused.items():
         log_once(f"{path}: {len(names):,} not used ({reason}): {first_names(names)}")
-    classes = {split: {class_name for class_name, _ in pairs} for split, pairs in files.items()}
+    classes = {split: {class_name for class_name, _ in pairs} for split, pairs in files.items() if pairs}
     for split, names in classes.items():
         only_here = sorted(names.difference(*(classes[other] for other in classes if other != split)))
         if only_here and len(classes) > 1:

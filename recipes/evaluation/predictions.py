@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from keras_vit.atomic_write import naming_full_disk, new_files
-from keras_vit.intervals import RESAMPLES, binomial_p_value, paired_interval, percent, wilson_interval
+from keras_vit.intervals import RESAMPLES, binomial_p_value, paired_interval, percent_and_count, wilson_interval
 
 COLUMNS, GROUP = ("file", "label", "prediction"), "group"
 SEPARATOR = ";"  # between several labels, as in the lists of `csv:` datasets
@@ -93,14 +93,24 @@ class Predictions:
         """Whether each image has one label."""
         return bool((self.correct.sum(-1) == 1).all())
 
-    def describe_accuracy(self) -> str:
-        """The top-1 accuracy of the images with a label and its `accuracy_interval`, see `percent`."""
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean of the recalls of the classes that have images, where each image has one label."""
+        images, right = self.correct.sum(0), self.correct[self.right].sum(0)  # (C,)
+        return float((right[images > 0] / images[images > 0]).mean())
+
+    def describe_accuracy(self) -> tuple[str, str]:
+        """The top-1 accuracy of the images with a label and its `accuracy_interval`; and of how many images and groups.
+
+        Such as "66.7 % [52.5, 78.3]" and "32 of 48 images in 9 groups".
+        """
         labeled = self.correct.any(-1)
-        text = percent(int(self.right[labeled].sum()), int(labeled.sum()), self.accuracy_interval())
+        right, count = int(self.right[labeled].sum()), int(labeled.sum())
+        accuracy, images = percent_and_count(right, count, self.accuracy_interval())
         if self.groups is None:
-            return text
+            return accuracy, images
         groups = len(set(np.array(self.groups)[labeled]))
-        return f"{text} in {groups:,} group{'s' * (groups != 1)}"
+        return accuracy, f"{images} in {groups:,} group{'s' * (groups != 1)}"
 
     def accuracy_interval(self) -> tuple[float, float]:
         """95 % interval of the top-1 accuracy of the images with a label: that of Wilson, or one over groups.
@@ -120,8 +130,10 @@ class Predictions:
         if right in (0, count):
             interval = wilson_interval(total * right // count, total)
         else:
-            weights = np.random.default_rng(0).multinomial(total, np.full(total, 1 / total), RESAMPLES)
-            images, hits = counts @ weights.T  # (RESAMPLES,) each
+            # A draw is fully described by the number of groups of each kind, with as many images and hits.
+            kinds, sizes = np.unique(counts, axis=1, return_counts=True)
+            drawn = np.random.default_rng(0).multinomial(total, sizes / total, RESAMPLES)  # (RESAMPLES, kinds)
+            images, hits = kinds @ drawn.T  # (RESAMPLES,) each
             low, high = np.percentile(hits / images, [2.5, 97.5])
             interval = float(low), float(high)
         return min(interval[0], of_images_alone[0]), max(interval[1], of_images_alone[1])
@@ -149,6 +161,8 @@ def read_predictions(path: Path) -> Predictions:
             )
         first = 4 if head[3] == GROUP else 3
         names, groups = head[first:], []
+        if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
+            raise ValueError(f"{path} has two columns of the class {twice!r}. Give each class a name of its own.")
         numbers = {name: number for number, name in enumerate(names)}
         files, correct, rows = [], [], []
         for line in filter(None, reader):

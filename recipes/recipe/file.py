@@ -31,10 +31,13 @@ def started_run(folder) -> bool:
 def read_run(folder) -> Recipe:
     """The recipe of the run in a folder, local or on gs://: its `run.folder` is this one, wherever the run began.
 
-    Raises errors of `read_recipe`.
+    So is that of a table of groups in it. Raises errors of `read_recipe`.
     """
     recipe = read_recipe(os.path.join(folder, RECIPE))
-    return dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, folder=str(folder)))
+    data, began = recipe.data, os.path.normpath(recipe.run.folder or ".")
+    if data.group and began != os.path.normpath(folder) and os.path.dirname(data.group) == began:
+        data = dataclasses.replace(data, group=os.path.join(folder, os.path.basename(data.group)))
+    return dataclasses.replace(recipe, data=data, run=dataclasses.replace(recipe.run, folder=str(folder)))
 
 
 def read_recipe(file) -> Recipe:

@@ -132,7 +132,8 @@ class RunData:
         try:
             count_nonempty(dataset, split)
         except ValueError as error:
-            others = [None] if field == "validation_split" else [x for x in dataset.splits if x != train_split]
+            filled = [name for name, count in dataset.splits.items() if count and name != train_split]
+            others = [None] if field == "validation_split" else filled
             raise RecipeError(
                 str(error), {f"data.{field}": split}, [{f"data.{field}": name} for name in others[:3]]
             ) from error

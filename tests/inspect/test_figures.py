@@ -31,7 +31,7 @@ def test_similarity_maps():
     assert image.get_extent() == [0.5, 3.5, 2.5, 0.5]
 
 
-def test_distances_layers_curves_and_bars():
+def test_distances_layers_and_curves():
     distances, matrix = RANDOM.uniform(0, 99, (4, 3)), RANDOM.uniform(0, 1, (4, 4))
     (axis,) = figures.head_distances(distances).axes
     np.testing.assert_array_equal([line.get_ydata() for line in axis.lines], distances.T)
@@ -42,5 +42,3 @@ def test_distances_layers_curves_and_bars():
     assert drawn.get_extent() == [0.5, 4.5, 0.5, 4.5]
     figure = figures.curves({"loss": ([1, 2], [0.5, 0.25], ("-", "red"))}, "accuracy, %", percent=True)
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [50, 25])
-    figure = figures.bars({"few": (50.0, 90.0), "all": (95.0, 98.0)}, ("before", "after"), "%")
-    assert [patch.get_height() for patch in figure.axes[0].patches] == [50, 95, 90, 98]

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from keras_vit.inspect import attention_rollout, gradient_rollout
+from keras_vit.inspect.attention import _attention_and_gradients, resize_to_images
 
 
 def numeric_relevance(model, images, label, step=1e-3):
@@ -54,6 +55,22 @@ def test_maps_depend_on_the_class(trained_toy, images, changes):
     assert found.shape == other.shape == (3, 16, 16) and np.abs(found - other).max() > 0.1
     assert found.min() >= 0 and found.max() <= 1 + 1e-6
     assert np.abs(found - attention_rollout(model, images)).max() > 0.05
+
+
+@pytest.mark.parametrize("pooling,share", [("token", 0.0), ("token_and_gap", 0.5), ("gap", 1.0)])
+def test_equals_the_product_of_whole_matrices(trained_toy, images, pooling, share):
+    """R = (I + A of the last layer) ... (I + A of the first), of the paper's equations 5 and 6; three layers."""
+    model = trained_toy(pooling=pooling, depth=3, class_token=pooling != "gap")
+    prefix, expected = model.prefix_tokens, []
+    layers = _attention_and_gradients(model, images, None, [])
+    for image in range(len(images)):
+        product = np.eye(layers[0][0].shape[-1])
+        for attention, gradient in layers:
+            product = product + np.clip(attention[image] * gradient[image], 0, None).mean(axis=0) @ product
+        product -= np.eye(len(product))
+        row = share * product[prefix:].mean(axis=0) + (1 - share) * product[0]
+        expected.append(row[prefix:] / row[prefix:].max())
+    np.testing.assert_allclose(gradient_rollout(model, images), resize_to_images(np.array(expected), model), atol=1e-5)
 
 
 def test_patches_beside_the_class_token_count(trained_toy, images):

@@ -121,7 +121,7 @@ def test_a_run_goes_on_with_a_new_class(run, tmp_path, monkeypatch, capsys):
     for number in range(16):
         pixels = random.integers(75, 175, (20, 20, 3), "uint8")
         Image.fromarray(pixels).save(photos / "middle" / f"{number}.png")
-        Image.fromarray(pixels + random.integers(60, 80)).save(photos / "light" / f"more-{number}.png")
+        Image.fromarray(random.integers(150, 250, (20, 20, 3), "uint8")).save(photos / "light" / f"more-{number}.png")
     assert main(["finetune", "my photos", "--weights", "runs/my photos"]) == 0
     out = capsys.readouterr().out
     later = Path("runs") / "my photos-2"
@@ -130,13 +130,15 @@ def test_a_run_goes_on_with_a_new_class(run, tmp_path, monkeypatch, capsys):
         for name in ("earlier-predictions.csv", "predictions.csv")
     ]
     before, after = tables
-    tested_first = {row["file"] for row in csv.DictReader(Path("runs/my photos/predictions.csv").open())}
+    tested_first = {
+        row["file"] for row in csv.DictReader(Path("runs/my photos/predictions.csv").read_text().splitlines())
+    }
     first = {f"my photos/{name}/{number}.png" for name in SHADES for number in range(16)}
     assert not {row["file"] for row in after} & (first - tested_first)
     right = [sum(row["label"] == row["prediction"] for row in table) for table in tables]
     new = sum(row["label"] == "middle" for row in after)
     assert new and not any(row["prediction"] == "middle" for row in before)
-    assert f"{right[0]} of {len(after)} images; {new} are of classes that it does not have" in out
+    assert f"{right[0]} of {len(after)} images; {new} {'is' if new == 1 else 'are'} of classes" in out
     assert f"{100 * (right[1] - right[0]) / len(after):+.1f} points" in out
     expected = keras_vit.load("runs/my photos").classify([row["file"] for row in before], top=1)
     assert [name for [(name, _)] in expected] == [row["prediction"] for row in before]

@@ -1,5 +1,6 @@
 """A training as a user types it, and what must be true of its folder, whatever the devices and options."""
 
+import csv
 import json
 import os
 import signal
@@ -129,6 +130,25 @@ def check(cell, data: Path, folder: Path):
     assert metrics["top1"] == pytest.approx(
         float(log[-1]["val_top1"]), abs=1e-6
     )  # of the same images, with the same weights
+    check_report(metrics, folder, cell)
+
+
+def check_report(metrics, folder: Path, cell):
+    """Compares the table of predictions and the report with metrics.json; several processes write neither."""
+    if cell.devices == "workers2":
+        assert not (folder / "report.html").exists()
+        return
+    rows = list(csv.DictReader((folder / "predictions.csv").read_text().splitlines()))
+    right = [row["prediction"] in row["label"].split(";") for row in rows]
+    assert len(rows) == metrics["images"] == IMAGES["test"] * len(COLORS)
+    # The report computes in float32, on one device.
+    assert np.mean(right) == pytest.approx(metrics["top1"], abs=1e-6 if cell.precision == "float32" else 0.05)
+    report = (folder / "report.html").read_text()
+    assert f"<p>{len(rows)} images, 3 classes.</p>" in report and 'alt="Loss"' in report
+    if cell.devices == "jax8":
+        assert "No evidence" in report and "requires the TensorFlow backend" in report
+    else:
+        assert report.count("<figcaption>evidence<") >= 12  # of the least certain images
 
 
 def check_metrics(metrics, images, labels, model, cell):

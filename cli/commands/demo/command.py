@@ -80,8 +80,7 @@ def run_demo(folder: Path, seed: int, fast: bool) -> dict:
         "num_test_images": len(labels),
     }
     recipes = {"pretraining": pretraining, "finetuning": finetuning}
-    test_data = {"images": images, "labels": labels, "class_names": names}
-    return {"metrics": metrics, "recipes": recipes, "photographs": photographs, **trained, **test_data}
+    return {"metrics": metrics, "recipes": recipes, "photographs": photographs, **trained}
 
 
 def _compute_in_one_thread():

@@ -5,74 +5,87 @@ import json
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
-from string import Template
 
 import numpy as np
-from sklearn.metrics import confusion_matrix
 
 import keras_vit
 from keras_vit.images import denormalize
 from keras_vit.images.rgb import as_rgb
-from keras_vit.inspect import attention_rollout, figures, position_similarity
-from keras_vit.recipes.data import evaluation_batches, open_dataset
-from keras_vit.recipes.pretraining.masked_patch import reconstruct
-from keras_vit_cli.commands.report.sections import confusion_table
+from keras_vit.inspect import figures
+from keras_vit.recipes.data import evaluation_arrays, open_dataset
+from keras_vit_cli.commands.inspect.model import InspectedModel
+from keras_vit_cli.commands.inspect.sections import positions, reconstructions, rollout
 from keras_vit_cli.evidence import evidence
-from keras_vit_cli.page import cards, figure_image, package_versions, page, table
+from keras_vit_cli.image_files import ImageBatch
+from keras_vit_cli.page import (
+    Section,
+    cards,
+    details,
+    figure_image,
+    image_rows,
+    message,
+    package_versions,
+    page,
+    pair,
+    section,
+    table,
+)
 
 STARTS = {"scratch": "from scratch", "pretrained": "pre-trained"}
-NUM_IMAGES = 10
+NUM_IMAGES = 6
 PACKAGED = "cifar10/R6_Ti_4"
-SOURCES = (
-    'Paper: "An Image is Worth 16x16 Words" (arXiv 2010.11929); masked patches, appendix B.1.2; rollout, appendix D.8; '
-    "position similarity, figure 7."
-)
+SMOKE_TEST = "This was a smoke test (--fast): too few steps to learn anything. The numbers are meaningless."
+PAPER = 'Paper: "An Image is Worth 16x16 Words" (arXiv 2010.11929).'
 
 
 def write_report(path: Path, results: dict):
     """Writes the report of the results of `run_demo`."""
-    metrics, model, masked_model = results["metrics"], results["model"], results["masked_model"]
-    predicted = model.predict(results["images"], verbose=0).argmax(-1)
-    values = {
-        "warning": _warning(metrics["fast"]),
-        "cards": _cards(metrics),
-        "reconstruction": figure_image(_reconstruction_figure(results), "Images, corrupted, predicted and target"),
-        "comparison": figure_image(_comparison_figure(metrics["test_top1"]), "Test accuracy as a bar chart"),
-        "finetuning": figure_image(_finetuning_figure(results), "Validation accuracy during fine-tuning"),
-        "pretraining": figure_image(_pretraining_figure(results), "Loss during pre-training"),
-        "confusion": _confusion_table(results, predicted),
-        "rollout": figure_image(_rollout_figure(results, predicted), "Attention rollout on test images"),
-        "positions": figure_image(
-            figures.similarity_maps(position_similarity(model)), "Similarity of position embeddings"
-        ),
-        "exports": _exports_table(metrics["exports"]),
-        "photographs": figure_image(results["photographs"], "Photographs, their classes and the evidence"),
-        "recipes": "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items()),
-        "num_test_images": str(metrics["num_test_images"]),
-        "pretraining_grid": "{} x {}".format(*masked_model.vit.grid),
-        "finetuning_grid": "{} x {}".format(*model.grid),
-    }
-    template = resources.files("keras_vit_cli.commands.demo").joinpath("report.html").read_text()
+    metrics, masked_model, model = results["metrics"], results["masked_model"], results["model"]
+    pretraining, finetuning = results["recipes"]["pretraining"], results["recipes"]["finetuning"]
+    parts = [
+        *([message(SMOKE_TEST)] if metrics["fast"] else []),
+        cards(_numbers(metrics)),
+        section(*reconstructions(InspectedModel(masked_model.vit, masked_model, pretraining), _shown(pretraining))),
+        pair(*(section(*curve) for curve in (_pretraining_curve(results), _finetuning_curves(results)))),
+        *(section(*each) for each in (rollout(model, _shown(finetuning)), positions(model))),
+        section(*_exports(metrics)),
+        section(*results["photographs"]),
+        section("Recipes", "", "".join(_recipe(name, recipe) for name, recipe in results["recipes"].items())),
+    ]
     versions = package_versions("vit-for-keras", "keras", "tensorflow", "ai-edge-litert")
     title = "A Vision Transformer, from unlabeled images to TFLite"
-    path.write_text(page(title, _summary(results), Template(template).substitute(values), f"{versions}. {SOURCES}"))
+    path.write_text(page(title, _summary(results), "\n".join(parts), f"{versions}. {PAPER}"))
 
 
-def classify_photographs():
-    """Prints the classes of the photographs by the model of the package; a figure of them with the evidence."""
+def classify_photographs() -> Section:
+    """Prints the classes of the photographs by the model of the package; a section of them with the evidence."""
     model, photographs = keras_vit.load(PACKAGED), read_photographs()
-    predictions = model.classify(list(photographs.values()), top=3)
-    for name, best in zip(photographs, predictions):
-        print(f"{name:14}" + ", ".join(f"{label} {probability:.1%}" for label, probability in best))
-    rows = [list(photographs.values()), [evidence(model, image) for image in photographs.values()]]
-    titles = ["\n".join(f"{name} {probability:.1%}" for name, probability in best) for best in predictions]
-    return figures.image_grid(rows, ["photograph", "evidence for\nthe first"], titles, size=2)
+    rows = []
+    for (name, image), best in zip(photographs.items(), model.classify(list(photographs.values()), top=3)):
+        answer = ", ".join(f"{label} {probability:.1%}" for label, probability in best)
+        print(f"{name:14}{answer}")
+        rows.append([(image, answer), (evidence(model, image), f"evidence for {best[0][0]}")])
+    text = (
+        f'keras_vit.load("{PACKAGED}"), the small hybrid in the package, was trained from random weights on CIFAR-10 '
+        "by the recipe cifar10. It knows ten classes and sees 32 x 32 pixels. In orange: the patches that speak for "
+        "the most likely class."
+    )
+    return "A trained classifier on photographs", text, image_rows(rows)
 
 
 def read_photographs() -> dict[str, np.ndarray]:
     """The photographs of the package, (H, W, 3) uint8, by file name."""
     with resources.as_file(resources.files("keras_vit_cli.commands.demo").joinpath("images")) as folder:
         return {file.name: as_rgb(file) for file in sorted(folder.glob("*.jpg"))}
+
+
+def _shown(recipe) -> ImageBatch:
+    """The first test image of each class, as the model of a recipe sees it."""
+    dataset = open_dataset(recipe.data)
+    images, labels = evaluation_arrays(recipe.data, dataset, recipe.data.test_split)
+    rows = np.unique(labels, return_index=True)[1][:NUM_IMAGES]
+    names = [f"a {dataset.class_names[label]}" for label in labels[rows]]
+    return ImageBatch(names, images[rows], np.rint(denormalize(images[rows])).astype("uint8"))
 
 
 def _few_labels(test_top1) -> int:
@@ -90,12 +103,7 @@ def _summary(results) -> str:
     )
 
 
-def _warning(fast) -> str:
-    text = "This was a smoke test (--fast): too few steps to learn anything. The numbers are meaningless."
-    return f'<p class="message">{text}</p>' if fast else ""
-
-
-def _cards(metrics) -> str:
+def _numbers(metrics) -> dict[str, str]:
     top1 = metrics["test_top1"]
     few = _few_labels(top1)
     int8 = next(row for row in metrics["exports"] if row["name"] == "TFLite int8")
@@ -106,7 +114,7 @@ def _cards(metrics) -> str:
         ],
         f"test accuracy of the int8 TFLite file, {int8['size_bytes'] / 1e3:.0f} kB": int8["top1"],
     }
-    return cards({text: f"{value:.1%}" for text, value in values.items()})
+    return {text: f"{value:.1%}" for text, value in values.items()}
 
 
 def _steps(total_steps, values):
@@ -114,27 +122,15 @@ def _steps(total_steps, values):
     return (np.arange(len(values)) + 1) * total_steps / len(values)
 
 
-def _reconstruction_figure(results):
-    recipe = results["recipes"]["pretraining"]
-    batches = evaluation_batches(recipe.data, open_dataset(recipe.data), recipe.data.test_split)
-    pixels = denormalize(next(iter(batches))[0][:NUM_IMAGES])
-    result = reconstruct(results["masked_model"], pixels, recipe, seed=results["metrics"]["seed"])
-    inputs = np.where(result.masked[..., None], figures.MASK_COLOR, result.inputs)
-    rows = [np.asarray(pixels), inputs, result.predicted, result.targets]
-    titles = ["image", "corrupted", "mean colors,\npredicted", "mean colors,\ntarget"]
-    return figures.image_grid([list(row) for row in rows], titles)
+def _pretraining_curve(results) -> Section:
+    loss = results["histories"]["pretraining"]["loss"]
+    steps = _steps(results["recipes"]["pretraining"].total_steps, loss)
+    figure = figures.curves({"loss": (steps, loss, ("-", figures.ACCENT))}, "cross-entropy")
+    text = "Cross-entropy over 512 colors of the corrupted patches. Uniform predictions would have 6.24."
+    return "Pre-training", text, figure_image(figure, "Loss during pre-training")
 
 
-def _comparison_figure(test_top1):
-    few = _few_labels(test_top1)
-    groups = {
-        f"{few} labels per class": [test_top1[f"{start}_{few}"] * 100 for start in STARTS],
-        "all labels": [test_top1[f"{start}_all"] * 100 for start in STARTS],
-    }
-    return figures.bars(groups, list(STARTS.values()), "test accuracy, %")
-
-
-def _finetuning_figure(results):
+def _finetuning_curves(results) -> Section:
     few = _few_labels(results["metrics"]["test_top1"])
     total_steps = results["recipes"]["finetuning"].total_steps
     series = {}
@@ -142,31 +138,12 @@ def _finetuning_figure(results):
         for start, color in zip(STARTS, (figures.MUTED, figures.ACCENT)):
             values = results["histories"][f"{start}_{labels}"]["val_top1"]
             series[f"{STARTS[start]}, {amount}"] = (_steps(total_steps, values), values, (style, color))
-    return figures.curves(series, "validation accuracy, %", percent=True)
+    figure = figures.curves(series, "validation accuracy, %", percent=True)
+    text = "Accuracy on the validation images by training step."
+    return "Fine-tuning", text, figure_image(figure, "Validation accuracy during fine-tuning")
 
 
-def _pretraining_figure(results):
-    loss = results["histories"]["pretraining"]["loss"]
-    steps = _steps(results["recipes"]["pretraining"].total_steps, loss)
-    return figures.curves({"loss": (steps, loss, ("-", figures.ACCENT))}, "cross-entropy")
-
-
-def _confusion_table(results, predicted):
-    matrix = confusion_matrix(results["labels"], predicted, labels=range(len(results["class_names"])))
-    return confusion_table(matrix, results["class_names"])
-
-
-def _rollout_figure(results, predicted):
-    labels, names = results["labels"], results["class_names"]
-    first_of_class = [int(np.flatnonzero(labels == label)[0]) for label in np.unique(labels)[:NUM_IMAGES]]
-    images = results["images"][first_of_class]
-    pixels = np.asarray(denormalize(images))
-    overlays = [figures.overlay(*pair) for pair in zip(pixels, attention_rollout(results["model"], images))]
-    titles = [f"predicted: {names[predicted[i]]}" for i in first_of_class]
-    return figures.image_grid([list(pixels), overlays], ["image", "attention"], titles)
-
-
-def _exports_table(rows) -> str:
+def _exports(metrics) -> Section:
     head = ("model", "top-1", "agreement", "max difference", "mean difference", "size, kB", "median latency, ms")
     lines = [
         (
@@ -178,12 +155,15 @@ def _exports_table(rows) -> str:
             f"{row['size_bytes'] / 1e3:,.0f}",
             f"{row['median_ms']:.2f}",
         )
-        for row in rows
+        for row in metrics["exports"]
     ]
-    return table(head, lines, "Exported models")
+    text = (
+        f"Each runs the {metrics['num_test_images']} test images one at a time, TFLite with 2 threads. Agreement is "
+        "the fraction of images with the same predicted class as Keras; differences are between probabilities."
+    )
+    return "Exported models", text, table(head, lines, "Exported models")
 
 
 def _recipe(name, recipe) -> str:
-    fields = html.escape(json.dumps(asdict(recipe), indent=2))
     title = {"pretraining": "Pre-training", "finetuning": "Fine-tuning"}[name]
-    return f"<details><summary>{title}</summary><pre>{fields}</pre></details>"
+    return details(title, f"<pre>{html.escape(json.dumps(asdict(recipe), indent=2))}</pre>")

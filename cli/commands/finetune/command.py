@@ -237,10 +237,11 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
     counts = listed = class_counts(dataset, split)
     if (output / TABLE).is_file():
         predictions = read_predictions(output / TABLE)
-        accuracy, counts = f"top-1 {predictions.describe_accuracy()}", predictions.correct.sum(0)
+        accuracy, counts = f"top-1 {', '.join(predictions.describe_accuracy())}", predictions.correct.sum(0)
+        balanced = f"; balanced accuracy {100 * predictions.balanced_accuracy:.1f} %"
         test_images = len(predictions.files)  # without those that cannot be decoded
     else:
-        test_images = metrics["images"]
+        test_images, balanced = metrics["images"], ""
         accuracy = f"top-1 {percent(round(metrics['top1'] * test_images), test_images)}"
     of = f"of the test set ({split!r})" if data.test_split else "in folds, each by a model that was trained without it"
     largest = f"always {dataset.class_names[counts.argmax()]!r} would be {100 * counts.max() / counts.sum():.1f} %"
@@ -250,7 +251,7 @@ def print_result(recipe, output: Path, file: Path | None, metrics: dict):
         tflite = f"{file}  for phones, {file.stat().st_size / 1e6:.1f} MB"
     print(
         f"""
-{accuracy} {of}; {largest}
+{accuracy} {of}{balanced}; {largest}
 {output / "model.keras"}  the model, {output / "model_card.md"} its card
 {tflite}
 {output / REPORT}  the test images: which are wrong, and more

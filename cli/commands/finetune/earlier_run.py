@@ -171,6 +171,6 @@ def compare_with_earlier(recipe, earlier, output: Path, name: str):
     before, after = predict(known, recipe.data, table, dataset), read_predictions(output / TABLE)
     comparison = compare_predictions(before, after)
     new = before.correct[:, [label not in earlier.class_names for label in dataset.class_names]].sum()
-    unknown = f"; {new:,} are of classes that it does not have" if new else ""
-    print(f"\nOn the same images the earlier model {name} has {before.describe_accuracy()}{unknown}.")
+    unknown = f"; {new:,} {'is' if new == 1 else 'are'} of classes that it does not have" if new else ""
+    print(f"\nOn the same images the earlier model {name} has {', '.join(before.describe_accuracy())}{unknown}.")
     print(f"{describe_comparison(comparison)} (First: {name}, second: this run.)")

@@ -118,7 +118,6 @@ def report_folds(recipe: Supervised, folds: Mapping[str, Supervised], output: Pa
     import keras_vit
     from keras_vit.recipes.evaluation.predictions import read_predictions
     from keras_vit.recipes.run_recipe import CARD, run_card
-    from keras_vit.recipes.runs.logs import LOG, read_log
     from keras_vit_cli.commands.report.report import write_report
 
     predictions = read_predictions(output / TABLE)
@@ -133,7 +132,7 @@ def report_folds(recipe: Supervised, folds: Mapping[str, Supervised], output: Pa
         f"{len(of_folds)} folds of {recipe.data.dataset}",
         predictions,
         notes=[measured, *notes],
-        log=read_log(str(output / LOG)),
+        run=output,
     )
     print_written(output / REPORT)
     _list_label_issues(predictions, output / MISLABELED)

@@ -118,7 +118,7 @@ def open_images(folder: Path, data: Data, folds: int | None = None, earlier: Pat
         print(_too_many(total, dataset, data), flush=True)
     problems, notes = [], []
     names = dataset.class_names
-    examples = {split: _examples(dataset, split) for split in dataset.splits}
+    examples = {split: _examples(dataset, split) for split, count in dataset.splits.items() if count}
     counts = np.bincount(examples[data.train_split][1], minlength=len(names))
     if len(names) < 2:
         problems.append(

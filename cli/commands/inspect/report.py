@@ -93,7 +93,6 @@ def make_report(
     files = resources.files("keras_vit_cli.commands.inspect").joinpath("page")
     values = {"attention_size": html.escape(attention_size), "axial": _AXIAL if vit.config.axial else ""}
     viewer = Template(files.joinpath("inspect.html").read_text()).substitute(values)
-    few_pixels = "few-pixels" if max(vit.image_size) <= 96 else ""
     text = page(
         f"{weights} on {source}: Vision Transformer inspection",
         _summary(vit, images.names, weights, source),
@@ -102,7 +101,7 @@ def make_report(
         style=files.joinpath("inspect.css").read_text(),
         script=files.joinpath("inspect.js").read_text(),
         data=data.as_dict(),
-        attributes=f'class="{few_pixels}" style="--ratio: {vit.image_size[1]} / {vit.image_size[0]}"',
+        attributes=f'style="--ratio: {vit.image_size[1]} / {vit.image_size[0]}"',
     )
     return text, attention_size
 

@@ -22,7 +22,7 @@ from keras_vit.inspect.representation import in_batches
 from keras_vit.models.classification import output_activation, output_names
 from keras_vit_cli.commands.inspect.model import InspectedModel
 from keras_vit_cli.image_files import ImageBatch, count_images
-from keras_vit_cli.page import figure_image, image_rows, pixel_image, table
+from keras_vit_cli.page import Section, details, figure_image, image_rows, pixel_image, table
 
 NUM_FILTERS = 28  # as in figure 7 of the paper
 NUM_NEIGHBORS = 5
@@ -36,18 +36,17 @@ AUTOENCODER_TEXT = (
     "normalized patches does not predict their brightness and contrast: each has the mean and deviation of its true "
     "pixels. Visible patches are not predicted and show the image. MAE, arXiv 2111.06377, figure 2."
 )
-Section = tuple[str, str, str]
 
 
 def sections(inspected: InspectedModel, images: ImageBatch, shown: list[int]) -> Iterator[Section]:
     """Title, text and HTML of each section that is defined for the model; `shown` are indices of images."""
     vit, shown_images = inspected.vit, images.select(shown)
-    yield _rollout(vit, shown_images)
+    yield rollout(vit, shown_images)
     if inspected.masked_model is not None:
-        yield _reconstructions(inspected, shown_images)
+        yield reconstructions(inspected, shown_images)
     yield _attention_distance(vit, images)
     if vit.positions is not None:
-        yield _positions(vit)
+        yield positions(vit)
     if vit.backbone is None:
         yield _filters(vit)
     if len(images.names) > 1:
@@ -55,7 +54,7 @@ def sections(inspected: InspectedModel, images: ImageBatch, shown: list[int]) ->
         yield _neighbors(vit, images, shown)
 
 
-def _rollout(vit, shown_images) -> Section:
+def rollout(vit, shown_images) -> Section:
     """Images, attention rollout and, where it is defined, gradient-weighted rollout."""
     undefined = gradient_rollout_undefined(vit)
     rows = []
@@ -102,10 +101,10 @@ def _attention_distance(vit, images) -> Section:
     rows = [[str(i), *(f"{value:.2f}" for value in row)] for i, row in enumerate(distances, 1)]
     values = table(head, rows, "Table of mean attention distances", id="distances")
     figure = figure_image(figures.head_distances(distances), "Mean attention distance of each head by layer")
-    return "Mean attention distance", text, f"{figure}<details><summary>Table, in pixels</summary>{values}</details>"
+    return "Mean attention distance", text, figure + details("Table, in pixels", values)
 
 
-def _positions(vit) -> Section:
+def positions(vit) -> Section:
     text = (
         "Cosine similarity of position embeddings: each small map compares one patch with all others. In trained "
         "models, nearby patches and patches of the same row or column are similar. Paper, figure 7, center. "
@@ -162,7 +161,7 @@ def _neighbors(vit, images, shown) -> Section:
     return "Nearest neighbors", text, image_rows(rows)
 
 
-def _reconstructions(inspected, shown_images) -> Section:
+def reconstructions(inspected, shown_images) -> Section:
     from keras_vit.recipes.recipe import MaskedAutoencoder
     from keras_vit.recipes.runs.self_supervised import reconstruct
 

@@ -1,6 +1,5 @@
 """`keras-vit report`: an HTML page on the predictions of a classifier."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +45,6 @@ class Report:
         if self.model:
             check_model(self.model, "Evidence requires the Keras model.")
         from keras_vit.recipes.evaluation.predictions import compare_predictions, read_predictions
-        from keras_vit.recipes.runs.logs import LOG, read_log
         from keras_vit_cli.commands.report.report import write_report
         from keras_vit_cli.commands.report.sections import describe_comparison
 
@@ -60,7 +58,7 @@ class Report:
             output,
             f"Predictions of {table}",
             predictions,
-            log=read_log(os.path.join(table.parent, LOG)),
+            run=table.parent,
             model=self._open_model(table, predictions),
             comparison=comparison and (comparison, names),
         )

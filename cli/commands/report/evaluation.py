@@ -1,6 +1,5 @@
 """The table of predictions and the report of a run, which `finetune` and `train` write beside its model."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,7 +50,6 @@ def _write(recipe, folder, dataset, notes, exported):
     import keras_vit
     from keras_vit.recipes.data.corrupt_images import skipped_images
     from keras_vit.recipes.evaluation.predictions import compare_predictions
-    from keras_vit.recipes.runs.logs import LOG, read_log
     from keras_vit_cli.commands.report.report import write_report
 
     model, data, comparison = keras_vit.load(folder / MODEL), recipe.data, None
@@ -69,7 +67,7 @@ def _write(recipe, folder, dataset, notes, exported):
         predictions,
         notes=notes,
         skipped=skipped_images(dataset.name),
-        log=read_log(os.path.join(folder, LOG)),
+        run=folder,
         model=model,
         comparison=comparison,
     )

@@ -1,7 +1,5 @@
 """The images of a report: thumbnails of those that matter most, and the evidence of the model for its mistakes."""
 
-import html
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,9 +8,8 @@ from PIL import Image
 
 from keras_vit.images.rgb import as_rgb
 from keras_vit.recipes.evaluation.predictions import Predictions
-from keras_vit_cli.commands.report.sections import Section
-from keras_vit_cli.evidence import check_evidence, evidence
-from keras_vit_cli.page import image_rows, pixel_url
+from keras_vit_cli.evidence import affordable_images, evidence, evidence_undefined
+from keras_vit_cli.page import Section, image_rows, pixel_url
 
 MOST_THUMBNAILS = 200
 SHOWN = 12  # mistakes, and uncertain images
@@ -74,32 +71,40 @@ class Gallery:
         Args:
             model: A Keras model, or None.
         """
-        undefined = "Pass --model for the patches that speak for the predicted class." if model is None else ""
-        if model is not None:
-            try:
-                check_evidence(model)
-                undefined = " Beside each image: the patches that speak for the predicted class, in orange."
-            except ValueError as error:
-                model, undefined = None, str(error).replace("--attention", "Evidence")
-        made = []
-        for title, text, rows in (
+        chosen = [
             ("Most confident mistakes", "Wrong predictions with the highest probabilities.", self.mistakes),
             ("Least certain images", "The two most likely classes are nearly as likely.", self.uncertain),
-        ):
-            cells = [self._cells(row, model) for row in rows if row in self.thumbnails]
-            if cells:
-                made.append((title, f"{text} {undefined.strip()}", image_rows(cells)))
-        return made
+        ]
+        rows = dict.fromkeys(row for row in [*self.mistakes, *self.uncertain] if row in self.thumbnails)
+        shown, explanation = self._evidence(model, list(rows))
+        cells = {row: [self._cell(row), *([(shown[row], "evidence")] if row in shown else [])] for row in rows}
+        return [
+            (title, f"{text} {explanation}", image_rows(drawn))
+            for title, text, of_section in chosen
+            if (drawn := [cells[row] for row in of_section if row in cells])
+        ]
 
-    def _cells(self, row, model) -> list[tuple[np.ndarray, str]]:
-        file = self.predictions.files[row]
+    def _evidence(self, model, rows: list[int]) -> tuple[dict[int, np.ndarray], str]:
+        """The evidence for the predicted classes of the first of the rows, and what to say of it."""
+        if model is None:
+            return {}, "Pass --model for the patches that speak for the predicted class."
+        if reason := evidence_undefined(model):
+            return {}, f"No evidence for the predicted classes by {model.name}: {reason}."
+        count = affordable_images(model)
+        if not count:
+            return {}, f"No evidence for the predicted classes: {model.name} has too many patches to multiply."
+        files = {row: Path(self.predictions.files[row]) for row in rows[:count]}
+        shown = {row: _smaller(evidence(model, as_rgb(file)), EVIDENCE_SIDE) for row, file in files.items()}
+        beside = "each image" if count >= len(rows) else f"{count} of {len(rows)} images, since each takes seconds"
+        return shown, f"Beside {beside}: the patches that speak for the predicted class, in orange."
+
+    def _cell(self, row) -> tuple[np.ndarray, str]:
+        file = Path(self.predictions.files[row])
         names = self.predictions.class_names
         truth = ", ".join(names[i] for i in np.flatnonzero(self.predictions.correct[row])) or "no label"
         best = self.predictions.predicted[row]
-        caption = f"{names[best]} {self.predictions.probabilities[row, best]:.1%}, true: {truth}"
-        pixels = as_rgb(Path(file))
-        cells = [(_smaller(pixels, EVIDENCE_SIDE), f"{Path(file).name}: {caption}")]
-        return cells + ([(_smaller(evidence(model, pixels), EVIDENCE_SIDE), "evidence")] if model is not None else [])
+        caption = f"{file.name}: {names[best]} {self.predictions.probabilities[row, best]:.1%}, true: {truth}"
+        return _smaller(as_rgb(file), EVIDENCE_SIDE), caption
 
     def _thumbnails(self) -> dict[int, str]:
         """data: URLs by row: mistakes and uncertain images, then some of each button in turn, wrong ones first."""
@@ -120,9 +125,3 @@ def _smaller(pixels: np.ndarray, side: int) -> np.ndarray:
     image = Image.fromarray(pixels)
     image.thumbnail((side, side))
     return np.asarray(image)
-
-
-def file_list(files: Sequence[str]) -> str:
-    """Names of files, one a line, behind a summary."""
-    lines = "\n".join(html.escape(file) for file in files)
-    return f"<details><summary>{len(files):,} files</summary><pre>{lines}</pre></details>"

@@ -1,6 +1,7 @@
 """The report on a classifier's predictions: one HTML file, made from their table. n images, C classes."""
 
 import html
+import os
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -11,9 +12,10 @@ from scipy.special import logit
 from keras_vit.atomic_write import write_file
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
 from keras_vit.recipes.evaluation.predictions import Comparison, Predictions
+from keras_vit.recipes.runs.logs import LOG, read_log
 from keras_vit_cli.commands.report import sections
-from keras_vit_cli.commands.report.gallery import Gallery, file_list
-from keras_vit_cli.page import cards, package_versions, page, section
+from keras_vit_cli.commands.report.gallery import Gallery
+from keras_vit_cli.page import Section, cards, details, message, package_versions, page, pair, section
 
 TINY = 1e-12  # a probability whose logarithm is finite
 
@@ -25,7 +27,7 @@ def write_report(
     *,
     notes: Sequence[str] = (),
     skipped: Sequence[str] = (),
-    log: Sequence[dict[str, str]] = (),
+    run: str | Path | None = None,
     model=None,
     comparison: tuple[Comparison, tuple[str, str]] | None = None,
 ):
@@ -37,23 +39,23 @@ def write_report(
         predictions: The table. Images are shown whose files are local.
         notes: Warnings, such as of copies.
         skipped: Files that could not be decoded.
-        log: Lines of the log.csv of the training.
+        run: The folder of the training, whose log.csv adds curves.
         model: The Keras model, for the evidence; or None.
         comparison: With another model, and the names of both.
     """
     metrics = _metrics(predictions)
     gallery = Gallery(predictions, sections.image_lists(predictions))
-    parts = [f'<p class="message">{html.escape(note)}</p>' for note in [*notes, *gallery.notes()]]
+    parts = [message(note) for note in [*notes, *gallery.notes()]]
     parts.append(cards(_numbers(predictions, metrics)))
-    if curves := sections.learning_curves(log):
-        boxes = (f"<section>\n<h2>{name}</h2>\n{drawn}\n</section>" for name, drawn in curves)
-        parts.append(f'<div class="pair">{"".join(boxes)}</div>')
+    if run and (curves := sections.learning_curves(read_log(os.path.join(run, LOG)))):
+        parts.append(pair(*(section(*curve) for curve in curves)))
     parts += [section(*each) for each in _sections(predictions, metrics)]
     if comparison:
         parts.append(section(*sections.comparison(*comparison)))
     parts += [section(*each) for each in gallery.sections(model)]
     if skipped:
-        parts.append(section("Skipped", "Files that cannot be decoded and do not count.", file_list(skipped)))
+        names = details(f"{len(skipped):,} files", "<pre>{}</pre>".format(html.escape("\n".join(skipped))))
+        parts.append(section("Skipped", "Files that cannot be decoded and do not count.", names))
     files = resources.files("keras_vit_cli.commands.report")
     text = page(
         title,
@@ -86,8 +88,8 @@ def _numbers(predictions, metrics) -> dict[str, str]:
     summary = metrics.summary()
     if predictions.multi_label:
         return {"mean average precision": f"{summary['mean_average_precision']:.1%}"}
-    accuracy, _, images = predictions.describe_accuracy().partition("], ")
-    numbers = {f"top-1, 95 % interval; {images}": f"{accuracy}]"}
+    accuracy, images = predictions.describe_accuracy()
+    numbers = {f"top-1, 95 % interval; {images}": accuracy}
     if "majority" in summary:
         largest = predictions.class_names[predictions.correct.sum(0).argmax()]
         numbers["balanced accuracy, the mean of the recalls"] = f"{summary['balanced_accuracy']:.1%}"
@@ -95,7 +97,7 @@ def _numbers(predictions, metrics) -> dict[str, str]:
     return numbers
 
 
-def _sections(predictions, metrics) -> list[sections.Section]:
+def _sections(predictions, metrics) -> list[Section]:
     if predictions.multi_label:
         made = [sections.labels(predictions)]
     else:

@@ -13,9 +13,9 @@ from keras_vit.inspect import figures
 from keras_vit.intervals import wilson_interval
 from keras_vit.recipes.evaluation.classification_metrics import BINS
 from keras_vit.recipes.evaluation.predictions import Comparison, Predictions
-from keras_vit_cli.page import figure_image, table
+from keras_vit_cli.page import Section, details, figure_image, pair, table
 
-Section = tuple[str, str, str]
+GALLERY = '<p id="status" role="status"></p>\n<div id="gallery"></div>'  # of the images behind buttons
 MOST_CELLS = 30  # classes of a matrix; of more, pairs are listed
 MOST_PAIRS = 50
 MOST_CURVES = 8  # classes with curves and thresholds, those with the most images
@@ -37,8 +37,8 @@ def image_lists(predictions: Predictions) -> dict[str, list[int]]:
     return lists
 
 
-def learning_curves(log: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
-    """Titles and images of loss, accuracy and learning rate of the lines of a log.csv."""
+def learning_curves(log: Sequence[Mapping[str, str]]) -> list[Section]:
+    """Loss, accuracy and learning rate of the lines of a log.csv."""
     topics = {
         "Loss": ("loss", "val_loss"),
         "Accuracy, %": ("top1", "val_top1", "mean_average_precision", "val_mean_average_precision"),
@@ -54,45 +54,38 @@ def learning_curves(log: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
                 name = "validation" if column.startswith("val_") else "training"
                 series[name if title != "Learning rate" else "rate"] = (*zip(*points), style)
         if series:
-            drawn.append((title, figure_image(figures.curves(series, title, percent="%" in title), title)))
+            drawn.append((title, "", figure_image(figures.curves(series, title, percent="%" in title), title)))
     return drawn
 
 
-def confusion_table(matrix: np.ndarray, class_names: Sequence[str], buttons: bool = False) -> str:
-    """Images of class i (row) that were predicted as class j (column); (C, C) integers.
-
-    Classes without images and predictions are omitted.
-    """
-    rows, used = [], np.flatnonzero(matrix.any(0) | matrix.any(1)).tolist()
-    for i in used:
-        name, counts, cells = class_names[i], matrix[i], [""] * len(class_names)
-        for j in np.flatnonzero(counts).tolist():
-            text = f"{counts[j]:,}"
-            if buttons:
-                label = f"{counts[j]} images of {name} predicted as {class_names[j]}"
-                text = _button(f"{i}-{j}", text, label)
-            cells[j] = f'<span class="{"right" if i == j else "wrong"}">{text}</span>'
-        rows.append([html.escape(name), *(cells[j] for j in used)])
-    head = ["true \\ predicted", *(class_names[j] for j in used)]
-    return table(head, rows, "Confusion matrix", id="confusion")
-
-
 def confusions(predictions: Predictions, matrix: np.ndarray) -> Section:
-    """The confusion matrix or, of many classes, the most frequent confusions; its buttons fill the gallery below."""
+    """The confusion matrix or, of many classes, the most frequent confusions; its buttons fill the gallery below.
+
+    Args:
+        matrix: Images of class i (row) that were predicted as class j (column); (C, C) integers. Classes without images
+            and predictions are omitted.
+    """
     names = predictions.class_names
-    used = np.flatnonzero(matrix.any(0) | matrix.any(1))
-    gallery = '<p id="status" role="status"></p>\n<div id="gallery"></div>'
+    used = np.flatnonzero(matrix.any(0) | matrix.any(1)).tolist()
+
+    def cell(i, j) -> str:
+        if not matrix[i, j]:
+            return ""
+        label = f"{matrix[i, j]} images of {names[i]} predicted as {names[j]}"
+        kind = "right" if i == j else "wrong"
+        return f'<span class="{kind}">{_button(f"{i}-{j}", f"{matrix[i, j]:,}", label)}</span>'
+
     if len(used) <= MOST_CELLS:
         text = "True classes in rows, predicted classes in columns. Select a number to see its images."
-        return "Confusion matrix", text, confusion_table(matrix, names, buttons=True) + gallery
+        rows = [[html.escape(names[i]), *(cell(i, j) for j in used)] for i in used]
+        head = ["true \\ predicted", *(names[j] for j in used)]
+        return "Confusion matrix", text, table(head, rows, "Confusion matrix", id="confusion") + GALLERY
     wrong = matrix * ~np.eye(len(names), dtype=bool)
     order = np.argsort(-wrong, axis=None, kind="stable")[: min(MOST_PAIRS, np.count_nonzero(wrong))]
-    rows = []
-    for i, j in zip(*np.unravel_index(order, wrong.shape)):
-        label = f"{wrong[i, j]} images of {names[i]} predicted as {names[j]}"
-        rows.append([html.escape(names[i]), html.escape(names[j]), _button(f"{i}-{j}", f"{wrong[i, j]:,}", label)])
+    pairs = zip(*np.unravel_index(order, wrong.shape))
+    rows = [[html.escape(names[i]), html.escape(names[j]), cell(i, j)] for i, j in pairs]
     text = f"The {len(rows)} most frequent of {np.count_nonzero(wrong):,}. Select a number to see its images."
-    return "Confusions", text, table(["true", "predicted", "images"], rows, "Confusions", id="confusion") + gallery
+    return "Confusions", text, table(["true", "predicted", "images"], rows, "Confusions", id="confusion") + GALLERY
 
 
 def classes(predictions: Predictions, matrix: np.ndarray) -> Section:
@@ -135,8 +128,7 @@ def labels(predictions: Predictions) -> Section:
         rows.append([html.escape(name), f"{correct.sum():,}", *errors, average, area])
     text = "At a probability of 0.5: images of a class that are missed, others that are taken for it. Select a number."
     head = ["class", "images", "missed", "false", "average precision", "area under ROC"]
-    gallery = '<p id="status" role="status"></p>\n<div id="gallery"></div>'
-    return "Labels", text, table(head, rows, "Metrics of each label", id="confusion") + gallery
+    return "Labels", text, table(head, rows, "Metrics of each label", id="confusion") + GALLERY
 
 
 def reliability(rows: Sequence[Mapping], error: float) -> Section:
@@ -174,8 +166,7 @@ def threshold_curves(predictions: Predictions) -> Section | None:
         roc[f"{name}, area {roc_auc_score(correct, scores):.3f}"] = (false, true, ("-", color))
         label = f"{name}, average precision {average_precision_score(correct, scores):.3f}"
         precisions[label] = (recall, precision, ("-", color))
-        summary, values = f"Thresholds of {html.escape(name)}", _thresholds(name, correct, scores)
-        tables.append(f"<details><summary>{summary}</summary>{values}</details>")
+        tables.append(details(f"Thresholds of {name}", _thresholds(name, correct, scores)))
     if not roc:
         return None
     text = (
@@ -186,7 +177,7 @@ def threshold_curves(predictions: Predictions) -> Section | None:
         figure_image(figures.curves(roc, "sensitivity", xlabel="1 - specificity"), "ROC curve"),
         figure_image(figures.curves(precisions, "precision", xlabel="recall"), "Precision-recall curve"),
     ]
-    return "Thresholds", text, f'<div class="pair">{"".join(drawn)}</div>\n{"".join(tables)}'
+    return "Thresholds", text, "\n".join([pair(*drawn), *tables])
 
 
 def comparison(result: Comparison, names: tuple[str, str]) -> Section:

@@ -232,7 +232,8 @@ def test_a_table_of_all_probabilities(tmp_path, run_cli, packaged):
         for row, answer in zip(rows, answers, strict=True):
             assert row.pop("label") == "" and row.pop("prediction") == max(answer, key=answer.get)
             assert {name: float(value) for name, value in row.items()} == pytest.approx(answer, abs=2e-5)
-    assert run_cli("classify", CAT, "--output", tmp_path / "no" / "x.csv")[0] == 1
+    for wrong in (tmp_path / "no" / "x.csv", f"{tmp_path}/folder/", tmp_path / "photos"):
+        assert run_cli("classify", CAT, "--output", wrong)[0] == 1 and not (tmp_path / "folder").exists()
     named = tmp_path / "photos" / "text.png", files[0]  # the table is written before the error about the first
     assert run_cli("classify", *named, "--model", inputs.OFFLINE, "--output", tmp_path / "y.csv")[0] == 1
     assert (tmp_path / "y.csv").read_text().count("\n") == 2

@@ -124,8 +124,9 @@ def test_all_predictions(run, folder, trained_toy, tmp_path):
         np.testing.assert_allclose(written, expected[numbers], atol=tolerance)
         assert summary["top1"] == pytest.approx(accuracy_score(truth, predicted))
         assert summary["negative_log_likelihood"] == pytest.approx(log_loss(labels[numbers], written), abs=1e-4)
-    status, _, errors = run(tmp_path / "x.keras", "--dataset", dataset, "--predictions", tmp_path / "no" / "x.csv")
-    assert status == 1 and "--predictions" in errors
+    for wrong in (tmp_path / "no" / "x.csv", tmp_path / "folder"):
+        status, _, errors = run(tmp_path / "x.keras", "--dataset", dataset, "--predictions", wrong)
+        assert status == 1 and "--predictions is a .csv file" in errors and not wrong.exists()
 
 
 def test_images_without_a_label(run, digits, model, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from images_on_disk import image_names, jpeg, labels_of, write_records
 from keras_vit.recipes.data import count_examples, decoded_images, open_dataset
 from keras_vit.recipes.data.folder_layout import check_layout
 from keras_vit.recipes.data.groups import groups_of
+from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.image_folder import split_by_hash
 from keras_vit.recipes.prepare import prepare
 from keras_vit.recipes.prepare.source import open_source
@@ -128,6 +129,10 @@ def test_groups_of_a_folder(folder):
     whole = opened_with(folder / "train", r"/(\d)")  # the first digit of the file's name
     digits = [{Path(name).stem[0] for name in image_names(whole, split)} for split in ("train", "test")]
     assert digits[0] and digits[1] and not digits[0] & digits[1]
+    one = opened_with(folder / "train", r"(\.)")  # all images
+    assert one.splits == {"train": 50, "test": 0} and len(labels_of(one, "train+test")) == 50
+    with pytest.raises(ValueError, match="'test' .* has no images"):
+        count_nonempty(one, "test")
     with pytest.raises(ValueError, match="50 of 50 files .* 'patient'"):
         opened_with(folder / "train", "patient")
     with pytest.raises(ValueError, match="groups of .*'train' and 'test'|groups of .*'test' and 'train'"):

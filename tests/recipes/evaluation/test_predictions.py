@@ -1,11 +1,13 @@
 """Tables of predictions: what is read is what was written; two of them against SciPy's tests."""
 
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
 from scipy.stats import binomtest, bootstrap
+from sklearn.metrics import balanced_accuracy_score
 
 from keras_vit.intervals import wilson_interval
 from keras_vit.recipes.evaluation.predictions import compare_predictions, read_predictions, write_predictions
@@ -27,6 +29,7 @@ def test_a_table_is_read_as_written(tmp_path):
     assert read.class_names == NAMES and read.files[2] == "2.png" and read.probabilities.dtype == np.float32
     assert (read.correct.argmax(-1) == labels).all() and read.one_label and not read.multi_label
     assert (read.right == (logits.argmax(-1) == labels)).all() and read.activation == "softmax"
+    assert read.balanced_accuracy == pytest.approx(balanced_accuracy_score(labels, logits.argmax(-1)))
     several = [[1, 0, 1], [0, 0, 0], [0, 0, 1]]
     read = table(tmp_path / "x.csv", logits[:3], np.array(several), "sigmoid")
     assert read.multi_label and read.correct.tolist() == several
@@ -42,8 +45,9 @@ def test_intervals_over_groups(tmp_path):
         rows.add(list(groups), logits, labels)
     read = read_predictions(tmp_path / "x.csv")
     assert read.groups == list(groups.values()) and read.class_names == NAMES
-    text = read.describe_accuracy()
-    low, high = map(float, re.search(r"\[(.*), (.*)\], (\d+) of 120 images in 20 groups", text).groups()[:2])
+    accuracy, images = read.describe_accuracy()
+    assert images == f"{right.sum()} of 120 images in 20 groups"
+    low, high = map(float, re.search(r"\[(.*), (.*)\]", accuracy).groups())
     means = right.reshape(20, 6).mean(-1)
     expected = bootstrap((means,), np.mean, method="percentile", n_resamples=9_999, rng=1).confidence_interval
     np.testing.assert_allclose([low, high], [100 * expected.low, 100 * expected.high], atol=5.1)  # steps of 1 / 20
@@ -51,13 +55,36 @@ def test_intervals_over_groups(tmp_path):
     with write_predictions(tmp_path / "x.csv", NAMES, "softmax", groups) as rows:
         rows.add(list(groups), np.eye(3)[labels], labels)
     low, high = (f"{100 * end:.1f}" for end in wilson_interval(20, 20))
-    assert (
-        f"100.0 % [{low}, {high}], 120 of 120 images in 20 groups"
-        in read_predictions(tmp_path / "x.csv").describe_accuracy()
-    )
+    accuracy, images = read_predictions(tmp_path / "x.csv").describe_accuracy()
+    assert accuracy == f"100.0 % [{low}, {high}]" and images == "120 of 120 images in 20 groups"
     with write_predictions(tmp_path / "x.csv", ["group", "x"], "softmax") as rows:
         rows.add(["a"], np.eye(2)[:1], [1])
     assert read_predictions(tmp_path / "x.csv").class_names == ["group", "x"]
+
+
+def test_the_interval_of_thousands_of_groups(tmp_path):
+    """Against SciPy, of groups of one to three images; in a part of the memory of a number for each group and draw."""
+    sizes = RANDOM.integers(1, 4, 3000)
+    names = np.repeat(np.arange(len(sizes)), sizes)
+    groups = {f"{i}.png": str(name) for i, name in enumerate(names)}
+    right = np.repeat(RANDOM.random(len(sizes)) < 0.8, sizes)
+    with write_predictions(tmp_path / "x.csv", NAMES, "softmax", groups) as rows:
+        rows.add(list(groups), np.eye(3)[np.where(right, 0, 1)], np.zeros(len(names), int))
+    read = read_predictions(tmp_path / "x.csv")
+    read.accuracy_interval()
+    tracemalloc.start()
+    interval = read.accuracy_interval()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    hits = np.bincount(names, right)
+
+    def accuracy(hits, sizes, axis):
+        return hits.sum(axis) / sizes.sum(axis)
+
+    options = {"paired": True, "vectorized": True, "method": "percentile", "n_resamples": 2_000, "batch": 100, "rng": 1}
+    expected = bootstrap((hits, sizes), accuracy, **options).confidence_interval
+    np.testing.assert_allclose(interval, (expected.low, expected.high), atol=2e-3)
+    assert peak < 2e7
 
 
 @pytest.mark.parametrize(
@@ -66,6 +93,7 @@ def test_intervals_over_groups(tmp_path):
         ("", "an empty file"),
         ("file,label\na,b\n", "no table of predictions"),
         ("file,label,prediction,cat,dog\n", "no predictions"),
+        ("file,label,prediction,cat,dog,cat\na,cat,cat,0.5,0.5,0\n", "two columns of the class 'cat'"),
         ("file,label,prediction,cat,dog\na,cat,cat,0.5\n", "Line 2"),
         ("file,label,prediction,cat,dog\na,cat,cat,0.5,1.5\n", "Line 2"),
         ("file,label,prediction,cat,dog\na,cow,cat,0.5,0.5\n", "cow"),

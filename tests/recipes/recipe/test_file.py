@@ -25,7 +25,7 @@ from keras_vit.recipes.recipe import (
     Supervised,
 )
 from keras_vit.recipes.recipe.errors import RecipeError, SeveralErrors, check_all
-from keras_vit.recipes.recipe.file import read_recipe, write_recipe
+from keras_vit.recipes.recipe.file import read_recipe, read_run, write_recipe
 from keras_vit.recipes.recipe.values import RANGES, check_sections, deferred_checks
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.runs.learning_rate_sweep import Sweep
@@ -192,6 +192,17 @@ def test_round_trip(recipe, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["recipe.json"]
     with pytest.raises(AttributeError):
         recipe.total_steps = 3
+
+
+@pytest.mark.parametrize(
+    "group,moved", [("runs/x/groups.csv", "{}/groups.csv"), ("a/groups.csv", None), (r"p\d+", None)]
+)
+def test_the_run_of_a_folder_that_was_moved(group, moved, tmp_path):
+    """A table of groups that it has moved with it; another one stays where it is."""
+    recipe = Supervised(data=Data("folder:photos", group=group), run=Run(folder="runs/x/"))
+    write_recipe(recipe, tmp_path / "recipe.json")
+    found = read_run(tmp_path)
+    assert found.data.group == (moved.format(tmp_path) if moved else group) and found.run.folder == str(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from keras_vit.recipes.evaluation.predictions import read_predictions, write_predictions
+from keras_vit_cli import evidence
 from keras_vit_cli.main import main
 
 pytestmark = pytest.mark.slow
@@ -144,6 +145,19 @@ def test_a_comparison_the_log_and_the_evidence(trained_toy, tmp_path, capsys):
     uncertain = np.argsort(ordered[:, -1] - ordered[:, -2])[:12]
     assert text.count("<figcaption>evidence<") == sum(row % 5 > 0 for row in (*mistakes, *uncertain)) > 12
     assert 'alt="Loss"' in text
+
+
+@pytest.mark.parametrize("count,words", [(5, "Beside 5 of "), (0, "has too many patches")])
+def test_evidence_of_as_many_images_as_take_a_minute(count, words, trained_toy, tmp_path, monkeypatch):
+    write_table(tmp_path, NAMES, np.arange(COUNT) % 3)
+    model = trained_toy(num_classes=3, class_names=NAMES)
+    model.save(tmp_path / "model.keras")
+    weights = np.prod(np.shape(model.attention_maps(np.zeros((1, 16, 16, 3), "float32"))))
+    monkeypatch.setattr(evidence, "MOST_WEIGHTS", int(weights) * count + 1)
+    assert main(["report", str(tmp_path)]) == 0
+    text = (tmp_path / "report.html").read_text()
+    mistakes = text[text.index("Most confident mistakes") : text.index("Least certain images")]
+    assert text.count("<figcaption>evidence<") >= mistakes.count("<figcaption>evidence<") == count and words in text
 
 
 @pytest.mark.parametrize(
