@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from keras_vit.images.rgb import as_rgb
+from keras_vit.recipes.evaluation.label_issues import find_label_issues
 from keras_vit.recipes.evaluation.predictions import Predictions
 from keras_vit_cli.evidence import affordable_images, evidence, evidence_undefined
 from keras_vit_cli.page import Section, image_rows, pixel_url
@@ -40,6 +41,7 @@ class Gallery:
         order = np.argsort(-mistaken, kind="stable")
         self.mistakes: list[int] = order[: min(SHOWN, int((mistaken >= 0).sum()))].tolist()
         self.uncertain: list[int] = np.argsort(self.confidence, kind="stable")[:SHOWN].tolist()
+        self.doubtful: list[int] = find_label_issues(predictions)[:SHOWN].tolist()
         self.thumbnails = self._thumbnails()
 
     def notes(self) -> list[str]:
@@ -77,12 +79,14 @@ class Gallery:
         ]
         rows = dict.fromkeys(row for row in [*self.mistakes, *self.uncertain] if row in self.thumbnails)
         shown, explanation = self._evidence(model, list(rows))
+        drawn = [[self._cell(row)] for row in self.doubtful if row in self.thumbnails]
+        doubts = "Labels in doubt (confident learning, arXiv 1911.00068), the likeliest to be wrong first."
         cells = {row: [self._cell(row), *([(shown[row], "evidence")] if row in shown else [])] for row in rows}
         return [
-            (title, f"{text} {explanation}", image_rows(drawn))
+            (title, f"{text} {explanation}", image_rows(images))
             for title, text, of_section in chosen
-            if (drawn := [cells[row] for row in of_section if row in cells])
-        ]
+            if (images := [cells[row] for row in of_section if row in cells])
+        ] + ([("Possibly mislabeled", doubts, image_rows(drawn))] if drawn else [])
 
     def _evidence(self, model, rows: list[int]) -> tuple[dict[int, np.ndarray], str]:
         """The evidence for the predicted classes of the first of the rows, and what to say of it."""
@@ -110,7 +114,7 @@ class Gallery:
         """data: URLs by row: mistakes and uncertain images, then some of each button in turn, wrong ones first."""
         right = self.predictions.right
         queues = [list(rows) for _, rows in sorted(self.lists.items(), key=lambda item: all(right[item[1]]))]
-        order = dict.fromkeys([*self.mistakes, *self.uncertain])
+        order = dict.fromkeys([*self.mistakes, *self.uncertain, *self.doubtful])
         while len(order) < MOST_THUMBNAILS and any(queues):
             order.update(dict.fromkeys(queue.pop(0) for queue in queues if queue))
         urls = {}
