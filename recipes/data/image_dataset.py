@@ -1,11 +1,12 @@
 """`ImageDataset`, the form in which every dataset is opened; its splits, and errors while it is read. C classes."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
@@ -34,6 +35,8 @@ class ImageDataset:
         multi_label: Labels are (C,) float32 with a 1 for each correct class; otherwise they are scalar int64.
         max_value: Largest value of the stored pixels, which are multiplied by 255 // max_value.
         groups: The group of each image by its name, see `Data.group`; None without groups.
+        cuts: With groups, the positions in each split that are not within one, from 0 to its size, ascending: a part
+            such as "train[:80%]" ends at the nearest.
     """
 
     name: str
@@ -45,6 +48,7 @@ class ImageDataset:
     multi_label: bool = False
     max_value: int = 255
     groups: Mapping[str, str] | None = None
+    cuts: Mapping[str, Sequence[int]] | None = None
 
     def __post_init__(self):
         """Raises ValueError for class names that are not one line of text each, which labels.txt could not have."""
@@ -62,7 +66,7 @@ def check_class_names(names: Iterable[str], source: str):
 
 def count_examples(dataset: ImageDataset, split: str) -> int:
     """Number of images in a split; raises ValueError with the known splits if it is unknown."""
-    return sum(end - start for _, start, end in split_ranges(dataset.splits, split, dataset.name))
+    return sum(end - start for _, start, end in split_ranges(dataset.splits, split, dataset.name, dataset.cuts))
 
 
 def count_nonempty(dataset: ImageDataset, split: str) -> int:
@@ -73,8 +77,13 @@ def count_nonempty(dataset: ImageDataset, split: str) -> int:
     return total
 
 
-def split_ranges(splits: dict[str, int], split: str, dataset_name: str) -> list[tuple[str, int, int]]:
-    """(name, start, end) of each part of a split in TensorFlow Datasets' notation, such as "train[:98%]+test"."""
+def split_ranges(
+    splits: dict[str, int], split: str, dataset_name: str, cuts: Mapping[str, Sequence[int]] | None = None
+) -> list[tuple[str, int, int]]:
+    """(name, start, end) of each part of a split in TensorFlow Datasets' notation, such as "train[:98%]+test".
+
+    `cuts` are those of `ImageDataset`.
+    """
     try:
         infos = {name: SimpleNamespace(num_examples=count) for name, count in splits.items()}
         parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
@@ -83,7 +92,34 @@ def split_ranges(splits: dict[str, int], split: str, dataset_name: str) -> list[
     ranges = [
         (part.splitname, part.from_ or 0, splits[part.splitname] if part.to is None else part.to) for part in parts
     ]
+    if cuts:
+        ranges = [(name, *(_nearest(cuts[name], place) for place in places)) for name, *places in ranges]
     return [(name, start, max(start, end)) for name, start, end in ranges]  # "test[5:2]" is empty
+
+
+def _nearest(cuts, place) -> int:
+    return min(cuts, key=lambda cut: abs(cut - place))
+
+
+def fixed_orders(
+    splits: Mapping[str, int], groups: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """A fixed permutation of the images of each split, in which groups are together, and the `cuts` between them.
+
+    Args:
+        splits: Number of images.
+        groups: The group of each image by split; {} for none, and no cuts.
+    """
+    # RandomState never changes.
+    orders = {split: np.random.RandomState(0).permutation(count).tolist() for split, count in splits.items()}
+    cuts = {}
+    for split in groups:
+        members: dict[str, list[int]] = {}
+        for place in orders[split]:
+            members.setdefault(groups[split][place], []).append(place)
+        orders[split] = [place for group in members.values() for place in group]
+        cuts[split] = np.cumsum([0, *map(len, members.values())]).tolist()
+    return orders, cuts
 
 
 def select_ranges(files: dict[str, list[tuple]], ranges: list[tuple[str, int, int]]) -> list[tuple]:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras_vit.messages import first_names
 from keras_vit.recipes.data.folder_layout import EXTENSIONS, HEIC, HEIC_FIX, log_once, walk, wrong_layout
 from keras_vit.recipes.data.groups import ImageTable, check_groups, groups_of, splits_of
-from keras_vit.recipes.data.image_dataset import ImageDataset, split_ranges
+from keras_vit.recipes.data.image_dataset import ImageDataset, fixed_orders, split_ranges
 
 TEST_FRACTION = 0.2
 
@@ -37,18 +37,20 @@ def open_folder(path: str, name: str, group: str | ImageTable | None = None) -> 
     splits = {split: len(pairs) for split, pairs in files.items()}
     _warn(path, files, unused)
 
+    of_images = {split: [groups[file] for _, file in pairs] for split, pairs in files.items()} if groups else {}
+    orders, cuts = fixed_orders(splits, of_images)
+
     def read(split):
         examples = []
-        for part, start, end in split_ranges(splits, split, name):
-            order = np.random.RandomState(0).permutation(splits[part])[start:end]  # RandomState never changes
-            for class_name, file in (files[part][i] for i in order):
+        for part, start, end in split_ranges(splits, split, name, cuts):
+            for class_name, file in (files[part][i] for i in orders[part][start:end]):
                 examples.append((tf.io.gfile.join(path, file), labels[class_name]))
         paths, targets = zip(*examples) if examples else ((), ())
         paths = tf.constant(paths, tf.string)
         return tf.data.Dataset.from_tensor_slices((paths, paths, np.array(targets, "int64")))
 
     of_names = {tf.io.gfile.join(path, file): of_file for file, of_file in groups.items()}
-    return ImageDataset(name, class_names, splits, read, stores_paths=True, groups=of_names or None)
+    return ImageDataset(name, class_names, splits, read, stores_paths=True, groups=of_names or None, cuts=cuts or None)
 
 
 def check_folder(path: str, layout: str = "<class>/<image> or <split>/<class>/<image>"):

@@ -96,7 +96,7 @@ def _positions(dataset, split, indices) -> set[tuple[str, int]]:
     """The images at the indices of a split, such as "train[10:]", as (whole split, position in it)."""
     from keras_vit.recipes.data.image_dataset import split_ranges
 
-    ranges = split_ranges(dataset.splits, split, dataset.name)
+    ranges = split_ranges(dataset.splits, split, dataset.name, dataset.cuts)
     wanted = set(indices)
     places = ((name, place) for name, start, end in ranges for place in range(start, end))
     return {place for index, place in zip(range(max(wanted) + 1), places) if index in wanted}

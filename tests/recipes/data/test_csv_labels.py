@@ -111,3 +111,24 @@ def test_mistakes_in_the_files_are_named(folder, file, text, words):
 def test_folders_without_lists_raise(tmp_path, name):
     with pytest.raises(ValueError, match="<split>.csv"):
         open_dataset(Data(f"csv:{tmp_path}{name}"))
+
+
+def test_groups_and_lists_without_splits(folder):
+    lines = [f"images/{i}.jpg,{'dog' if i % 2 else 'cat'},patient{i // 2}" for i in range(6)]
+    (folder / "train.csv").write_text("\n".join(["image,label,group", *lines[:4], ""]))
+    (folder / "test.csv").write_text("\n".join(["image,label,group", lines[4], lines[5].rpartition(",")[0] + ",", ""]))
+    dataset = open_dataset(Data(f"csv:{folder}"))
+    assert dataset.groups[f"{folder}/images/1.jpg"] == "patient0" and dataset.cuts["train"] == [0, 2, 4]
+    assert dataset.groups[f"{folder}/images/5.jpg"] == f"{folder}/images/5.jpg"  # of its own
+    assert len(examples(dataset, "train[:30%]")) == 2 and len(examples(dataset, "train[80%:]")) == 0
+    (folder / "test.csv").write_text("image,label,group\nimages/4.jpg,cat,patient1\n")
+    with pytest.raises(ValueError, match="1 groups .*patient1"):
+        open_dataset(Data(f"csv:{folder}"))
+    for name in ("train.csv", "test.csv"):
+        (folder / name).unlink()
+    (folder / "images.csv").write_text("\n".join(["image,label,group", *lines, ""]))
+    dataset = open_dataset(Data(f"csv:{folder}"))
+    files = {split: examples(dataset, split) for split in ("train", "test")}
+    assert len(files["train"]) + len(files["test"]) == 6 and files["train"] and files["test"]
+    patients = [{int(name[0]) // 2 for name in names} for names in files.values()]
+    assert not patients[0] & patients[1]

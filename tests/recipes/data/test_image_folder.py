@@ -231,3 +231,19 @@ def test_groups_of_a_table(tmp_path):
             groups_of("photos", str(tmp_path / "x.csv"), images)
     with pytest.raises(ValueError, match="cannot be read"):
         groups_of("photos", str(tmp_path / "no.csv"), images)
+
+
+def test_parts_of_a_split_do_not_cut_groups(tmp_path):
+    for name in ("ant", "bee"):
+        (tmp_path / name).mkdir()
+        for i in range(30):
+            (tmp_path / name / f"p{i // 5}-{i}.jpg").write_bytes(jpeg(i))
+    dataset = open_dataset(Data(f"folder:{tmp_path}", group=r"\w+/p\d+"))
+    assert dataset.groups and dataset.cuts
+    whole = image_names(dataset, "train")
+    for percent in (10, 33, 50, 80, 97):
+        parts = [image_names(dataset, f"train[{part}]") for part in (f":{percent}%", f"{percent}%:")]
+        assert parts[0] + parts[1] == whole and len(parts[0]) == count_examples(dataset, f"train[:{percent}%]")
+        groups = [{dataset.groups[name] for name in part} for part in parts]
+        assert not groups[0] & groups[1] and abs(len(parts[0]) - len(whole) * percent / 100) <= 2.5
+    assert len({dataset.groups[name] for name in whole}) == len(whole) / 5
