@@ -225,8 +225,8 @@ class Evaluate:
             return None
         data = json.loads(file.read_text("utf-8")).get("data", {})
         group = data.get("group") if data.get("dataset") == self.dataset else None
-        beside = file.with_name(Path(group or "").name)  # a table in the folder of a run that may have been moved
-        return str(beside) if group and beside.is_file() else group
+        beside = file.parent / Path(group or "").name  # a table in the folder of a run that may have been moved
+        return str(beside) if beside.is_file() else group
 
     def _is_part(self):
         """Whether the split is a part of the images of a folder without splits."""

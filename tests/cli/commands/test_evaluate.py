@@ -22,6 +22,7 @@ from keras_vit.export import write_onnx, write_tflite
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.recipe import Data
+from keras_vit_cli.commands.evaluate import Evaluate
 
 
 @pytest.fixture
@@ -282,3 +283,12 @@ def test_copies_of_training_images_are_counted(run, trained_toy, tmp_path):
     status, lines, _ = run(tmp_path / "x.keras", *options, "--split", "train")
     assert "8 of 8 test images are copies" in lines[-1]
     assert run(tmp_path / "x.keras", "--dataset", dataset, "--against", dataset)[0] == 1
+
+
+@pytest.mark.parametrize("group,named", [(None, None), (r"p\d+", r"p\d+"), ("runs/x/groups.csv", "{}/groups.csv")])
+def test_the_groups_of_a_run_that_are_not_passed_are_named(group, named, tmp_path):
+    """A table of groups is that in the folder of the run, which may have been moved."""
+    (tmp_path / "groups.csv").touch()
+    (tmp_path / "recipe.json").write_text(json.dumps({"data": {"dataset": "folder:x", "group": group}}))
+    unused = Evaluate(str(tmp_path), "folder:x")._unused_group()
+    assert unused == (named and named.format(tmp_path))
