@@ -16,7 +16,8 @@ from keras_vit.recipes.processes.watch import TERMINATED
 from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.runs.agreement import check_equal
-from keras_vit.recipes.runs.folder import RunIdentity, find_checkpoints, list_folder
+from keras_vit.recipes.runs.folder import find_checkpoints, list_folder
+from keras_vit.recipes.runs.identity import RunIdentity
 from keras_vit.recipes.runs.stop_signals import StopSignals
 
 # Errors that are not the fault of one file: older checkpoints could not be read either.

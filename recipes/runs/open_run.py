@@ -18,7 +18,8 @@ from keras_vit.recipes.recipe.checks import check_plan
 from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.recipes.runs.agreement import check_same_data, check_same_recipe
 from keras_vit.recipes.runs.device_checks import check_devices
-from keras_vit.recipes.runs.folder import prepare_run_folder
+from keras_vit.recipes.runs.folder import check_same_run, prepare_run_folder
+from keras_vit.recipes.runs.identity import RunIdentity
 from keras_vit.recipes.runs.lock import run_lock
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED, Replacements
@@ -31,6 +32,7 @@ class OpenRun:
     Attributes:
         workers: The processes of the strategy.
         start: A model to start from; None for the weights of the recipe, or random ones.
+        began: The identity with which the run in the folder began, see `check_same_run`.
     """
 
     recipe: Recipe
@@ -39,6 +41,7 @@ class OpenRun:
     data: RunData
     start: keras.Model | None = None
     replacements: Replacements = NOTHING_REPLACED
+    began: RunIdentity | None = None
 
     @property
     def folder(self) -> str | None:
@@ -78,4 +81,7 @@ def open_run(recipe: Recipe, start=None, replacements: Replacements = NOTHING_RE
             check_same_data(data, workers)
             keras.utils.set_random_seed(recipe.run.seed)
             data.check()
-            yield OpenRun(recipe, strategy, workers, data, start, replacements)
+            folder, began = recipe.run.folder, None
+            if folder is not None:  # `fit` compares what the optimizer and the model are once they exist
+                began = check_same_run(folder, data, replacements.fields(), workers)
+            yield OpenRun(recipe, strategy, workers, data, start, replacements, began)
