@@ -4,7 +4,9 @@ Weights are copies on every device, a batch is split among them, and one program
 batch, and so the gradients, are over all devices (`keras.distribution.DataParallel`).
 """
 
+import atexit
 import os
+import sys
 from contextlib import contextmanager, nullcontext
 from typing import TypeAlias
 
@@ -157,3 +159,15 @@ def _join(join_seconds):
             initialization_timeout=join_seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         )
+
+
+def leave_without_barrier():
+    """JAX would wait at the end of this process for all others, of which one has failed, for up to five minutes."""
+    if keras.backend.backend() == "jax":
+        atexit.register(_exit_at_once)  # before JAX's own function, which was registered earlier
+
+
+def _exit_at_once():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 SAY_AFTER, POLL = 10.0, 0.5  # seconds
 
@@ -66,6 +67,16 @@ def is_closed(address: str) -> bool:
     except OSError:
         return False
     return False
+
+
+def is_served(service: str) -> bool:
+    """Whether something listens at "grpc://host:port"; TensorFlow itself would wait for ever."""
+    try:
+        address = urlsplit(service if "://" in service else f"grpc://{service}")
+        with socket.create_connection((address.hostname, address.port), timeout=10):
+            return True
+    except (OSError, ValueError):  # ValueError: its port is no number
+        return False
 
 
 def wait_for_workers(addresses: list[str], index: int, limit_seconds: float):
