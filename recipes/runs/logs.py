@@ -8,9 +8,10 @@ import time
 import keras
 import tensorflow as tf
 
+from keras_vit.messages import error_summary
 from keras_vit.progress import LINE_SECONDS, duration
 from keras_vit.recipes.processes.jax_devices import JaxDevices
-from keras_vit.recipes.remote_files import error_summary, write_file
+from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.runs.open_run import OpenRun
 
 LOG = "log.csv"
