@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_vit.export.checks import check_pooled, checked_images, exportable, exported_class_names
 from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, HEAD
+from keras_vit.export.tflite.description import Description
 from keras_vit.export.tflite.encoder import encoder_blocks
-from keras_vit.export.tflite.metadata import Description
 from keras_vit.images import is_integer
 from keras_vit.models.classification import has_classes, is_projection, output_activation
 from keras_vit.models.outer_model import OuterModel
