@@ -17,12 +17,10 @@ def open_h5(path) -> Iterator:
         with h5py.File(path, "r") as file:
             _check_storage(path, file)
             yield file
-    except ValueError as error:
-        if str(path) in str(error):  # already says what is wrong
-            raise
-        raise _unreadable(path, error) from error
     except Exception as error:  # h5py has no class of errors for damaged files: KeyError, TypeError, RuntimeError, ...
-        raise _unreadable(path, error) from error
+        if isinstance(error, ValueError) and str(path) in str(error):  # already says what is wrong
+            raise
+        raise ValueError(f"{path} cannot be read as an HDF5 file: {reason_of(error)}. {DAMAGED_HINT}") from error
 
 
 def h5_arrays(file) -> dict:
@@ -32,10 +30,6 @@ def h5_arrays(file) -> dict:
     arrays: dict = {}
     file.visititems(lambda name, item: arrays.update({name: item}) if isinstance(item, h5py.Dataset) else None)
     return arrays
-
-
-def _unreadable(path, error):
-    return ValueError(f"{path} cannot be read as an HDF5 file: {reason_of(error)}. {DAMAGED_HINT}")
 
 
 def _check_storage(path, file):
