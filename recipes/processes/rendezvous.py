@@ -49,33 +49,22 @@ def listen(address: str) -> socket.socket:
         ) from error
 
 
-def answers(address: str) -> bool:
-    """Whether a process listens there."""
+def is_listening(address: str, seconds: float = 5.0) -> bool | None:
+    """Whether a process listens there; None if the machine does not answer: it hangs, or is far away."""
     try:
-        socket.create_connection(split_address(address), timeout=5).close()
-    except OSError:
-        return False
-    return True
-
-
-def is_closed(address: str) -> bool:
-    """Whether the machine answers that no process listens there; one that hangs, or is far away, is not closed."""
-    try:
-        socket.create_connection(split_address(address), timeout=5).close()
+        socket.create_connection(split_address(address), timeout=seconds).close()
     except ConnectionRefusedError:
-        return True
-    except OSError:
         return False
-    return False
+    except OSError:
+        return None
+    return True
 
 
 def is_served(service: str) -> bool:
     """Whether something listens at "grpc://host:port"; TensorFlow itself would wait for ever."""
     try:
-        address = urlsplit(service if "://" in service else f"grpc://{service}")
-        with socket.create_connection((address.hostname, address.port), timeout=10):
-            return True
-    except (OSError, ValueError):  # ValueError: its port is no number
+        return bool(is_listening(urlsplit(service if "://" in service else f"grpc://{service}").netloc, 10.0))
+    except ValueError:  # it has no port
         return False
 
 
@@ -90,7 +79,7 @@ def wait_for_workers(addresses: list[str], index: int, limit_seconds: float):
     begun, said = time.monotonic(), False
     missing = [i for i in range(len(addresses)) if i != index]
     with listen(addresses[index]):  # the system answers for this process
-        while missing := [i for i in missing if not answers(addresses[i])]:
+        while missing := [i for i in missing if not is_listening(addresses[i])]:
             waited = time.monotonic() - begun
             names = ", ".join(f"worker {i} at {addresses[i]}" for i in missing)
             if waited > limit_seconds:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_vit.recipes.keras_internals import key_value_store
 from keras_vit.recipes.processes.jax_devices import JaxDevices, leave_without_barrier
-from keras_vit.recipes.processes.rendezvous import end_now, is_closed, is_served, set_last_words
+from keras_vit.recipes.processes.rendezvous import end_now, is_listening, is_served, set_last_words
 from keras_vit.recipes.processes.workers import Workers, count_event, events
 
 PAUSE = 3.0  # seconds between two looks at the store
@@ -168,7 +168,7 @@ class Watch:
 
     def _gone(self) -> list[str]:
         """Names of the workers whose ports are closed: TensorFlow may wait half a minute for those that were killed."""
-        closed = [i for i, address in enumerate(self.workers.addresses) if is_closed(address)]
+        closed = [i for i, address in enumerate(self.workers.addresses) if is_listening(address) is False]
         return [self.workers.names[i] for i in closed if self.store.get(self._key("done", i)) is None]
 
     def _notice(self, waited: float) -> str:

@@ -3,28 +3,33 @@
 import json
 import os
 import uuid
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import tensorflow as tf
 
+from keras_vit.messages import error_summary
 from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.recipe.file import read_run, write_recipe
-from keras_vit.recipes.remote_files import error_summary, write_file
-from keras_vit.recipes.runs.identity import RunIdentity, check_recipe, read_identity
+from keras_vit.recipes.remote_files import write_file
+from keras_vit.recipes.runs.identity import PARTS, RunIdentity, check_recipe
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.weights.files import RECIPE, RUN, are_of_run, checkpoint_steps
 
+ELSEWHERE = "The chief worker cannot resume the run in {}: see its message."
 VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`
 
 
-def prepare_run_folder(recipe: Recipe, chief: bool = True):
-    """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe."""
+def prepare_run_folder(recipe: Recipe, chief: bool = True) -> bool:
+    """Creates a recipe's folder and writes recipe.json, or checks that the run in it is resumed by this recipe.
+
+    Returns whether there is one.
+    """
     folder = required_folder(recipe)
     try:
         tf.io.gfile.makedirs(folder)
-        if are_of_run(list_folder(folder)):
+        if resumes := are_of_run(list_folder(folder)):
             check_resumable(recipe)
         elif chief:
             write_recipe(recipe, os.path.join(folder, RECIPE))
@@ -33,6 +38,7 @@ def prepare_run_folder(recipe: Recipe, chief: bool = True):
             f"The run's folder {folder} cannot be used: {error_summary(error)}. Check the permissions and the free "
             "space, or choose another folder."
         ) from error
+    return resumes
 
 
 def required_folder(recipe: Recipe) -> str:
@@ -65,78 +71,64 @@ def list_folder(folder) -> list[str]:
     return [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
 
 
-def check_same_run(folder: str, data: RunData, given: dict[str, object], workers: Workers) -> RunIdentity | None:
-    """Compares a run with that of its folder, which must be locked, before its model is built.
+def check_same_run(folder: str, resumes: bool, data: RunData, replaced: dict, workers: Workers) -> RunIdentity | None:
+    """The identity with which the run that is resumed began; None for a new one, and in all processes but the first.
 
     If run.json is missing or damaged, for example by a power failure, the newest checkpoint has the identity.
 
     Args:
-        given: What replaces parts of the recipe, as far as it is known without a model, see `Replacements.fields`.
-
-    Returns:
-        The identity with which the run in the folder began; None for a new run, and in all processes but the first.
+        folder: Locked.
+        replaced: As far as it is known without a model, see `Replacements.fields`.
 
     Raises:
-        ValueError: The run in the folder began with other data, or with another loss or augmentation.
+        ValueError: The run began with other data, or with another loss or augmentation.
     """
-
-    def compare():
-        if not are_of_run(list_folder(folder)):
-            return None
-        began = read_identity(folder) or _of_newest_checkpoint(folder)
-        if began is not None:
-            _identity_of(data, given).check_same(began, folder, ("loss", "augment"))
-        return began
-
-    return _by_chief(compare, folder, workers)
+    began = None
+    with workers.failing_together(ValueError(ELSEWHERE.format(folder))):
+        if resumes and workers.chief and (began := read_identity(folder) or _of_newest_checkpoint(folder)):
+            began.check_replaced(replaced, folder, PARTS[2:])
+            began.check_data(data, folder)
+    return began
 
 
-def begin_run(
-    folder: str, data: RunData, workers: Workers, replaced: dict[str, object], began: RunIdentity | None
-) -> RunIdentity:
-    """Compares the built model and optimizer of a run, too, and writes run.json.
-
-    Args:
-        began: See `check_same_run`.
-
-    Raises:
-        ValueError: The run in the folder began with another model or optimizer.
-    """
-    current = _identity_of(data, replaced)
-    if began is not None:
-        current = replace(current, id=began.id)
-
-    def begin():
-        if began is not None:
-            current.check_same(began, folder)
-        write_file(os.path.join(folder, RUN), json.dumps(asdict(current), indent=2) + "\n")
-
-    _by_chief(begin, folder, workers)
+def begin_run(folder: str, data: RunData, replaced: dict, workers: Workers, began: RunIdentity | None) -> RunIdentity:
+    """Writes run.json; raises ValueError if the run that `check_same_run` returned had another model or optimizer."""
+    run, process = began.id if began else uuid.uuid4().hex, uuid.uuid4().hex
+    current = RunIdentity(run, data.class_names, data.images, process, data.files, replaced)
+    with workers.failing_together(ValueError(ELSEWHERE.format(folder))):
+        if began:
+            began.check_replaced(replaced, folder, PARTS[:2])
+        if workers.chief:
+            write_file(os.path.join(folder, RUN), json.dumps(asdict(current), indent=2) + "\n")
     return current if workers.chief else read_identity(folder) or current
-
-
-def _identity_of(data: RunData, replaced) -> RunIdentity:
-    return RunIdentity(uuid.uuid4().hex, data.class_names, data.images, uuid.uuid4().hex, data.files, replaced)
-
-
-def _by_chief(function, folder, workers: Workers):
-    """The result of a function that the first process calls, None in the others; if it fails there, all raise."""
-    result = failure = None
-    if workers.chief:
-        try:
-            result = function()
-        except (ValueError, OSError) as error:
-            failure = error
-    if workers.any(failure is not None):
-        raise failure or ValueError(f"The chief worker cannot resume the run in {folder}: see its message.")
-    return result
 
 
 def check_unchanged(folder, data: RunData):
     """Raises ValueError if classes, image counts or files changed since the run in a folder was started."""
     if began := read_identity(folder):
-        now = replace(began, class_names=data.class_names, images=data.images, files=data.files)
-        now.check_same(began, os.fspath(folder))
+        began.check_data(data, os.fspath(folder))
+
+
+def check_owner(identity: RunIdentity, folder: str):
+    """Raises OSError if another process has started the run since, which a lock cannot prevent on gs://."""
+    try:
+        current = read_identity(folder)
+    except tf.errors.OpError:  # the checkpoint that is written next reports it
+        return
+    if current is not None and current.process != identity.process:
+        raise OSError(
+            f"Another process has started a run in {folder}, so this one ends without saving. Train in one "
+            "process at a time, or choose another folder: set run.folder."
+        )
+
+
+def read_identity(folder) -> RunIdentity | None:
+    """The identity in a folder's run.json; None if the file is missing or damaged."""
+    try:
+        with tf.io.gfile.GFile(os.path.join(folder, RUN)) as content:
+            return RunIdentity.from_json(content.read())
+    except (tf.errors.NotFoundError, UnicodeDecodeError):
+        return None
 
 
 def _of_newest_checkpoint(folder):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import tensorflow as tf
@@ -10,12 +11,15 @@ from keras_vit.class_names import describe_difference
 from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Recipe
 from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.recipe.values import flat_fields
-from keras_vit.weights.files import MODEL, RECIPE, RUN
+from keras_vit.recipes.runs.run_data import RunData
+from keras_vit.weights.files import MODEL, RECIPE
 
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
 # and all others of `run`.
 RUN_IDENTITY = ("seed", "precision", "early_stopping_patience", "restore_best_weights", "monitor")
 DATA_LOCATIONS = ("data_dir", "service")
+# Of a recipe, what a user can replace, see `Replacements`: without a model, only the last two are known.
+PARTS = ("model", "optimizer", "loss", "augment")
 
 
 def check_recipe(recipe: Recipe, previous: Recipe, folder: str):
@@ -86,59 +90,38 @@ class RunIdentity:
 
     def check_checkpoint(self, text: str, path: str):
         """Raises ValueError unless a checkpoint, with the `text` of its run, is of this run and of this data."""
-        other = self.from_json(text)
-        if other is None or other.id != self.id:
+        began, folder = self.from_json(text), os.path.dirname(path)
+        if began is None or began.id != self.id:
             raise ValueError(
-                f"{path} is of another run: its id is {other.id if other else 'unknown'}, that of this folder is "
+                f"{path} is of another run: its id is {began.id if began else 'unknown'}, that of this folder is "
                 f"{self.id}. Move the checkpoints of the other run out of the folder, or choose another folder."
             )
-        self.check_same(other, os.path.dirname(path))
+        began.check_replaced(self.replaced, folder)
+        began.check_data(self, folder)
 
-    def check_same(self, other: "RunIdentity", folder: str, parts=("model", "optimizer", "loss", "augment")):
-        """Raises ValueError unless data and replaced parts are those with which the run in the folder began, `other`.
-
-        Args:
-            parts: Of the recipe, those whose replacement is known and compared.
-        """
-        for name in {**other.replaced, **self.replaced}:
-            there, here = (identity.replaced.get(name, "that of the recipe") for identity in (other, self))
+    def check_replaced(self, now: dict[str, object], folder: str, parts: Sequence[str] = PARTS):
+        """Raises ValueError unless these parts are now replaced as when this run, that in the folder, began."""
+        for name in {**self.replaced, **now}:
+            there, here = (replaced.get(name, "that of the recipe") for replaced in (self.replaced, now))
             if there != here and name.partition(".")[0] in parts:
                 raise ValueError(
                     f"The run in {folder} has another {name}: {there} (there), {here} (here). Resume it by keras_vit."
                     "recipes.train with the arguments of its beginning, or start a new run in another folder."
                 )
+
+    def check_data(self, now: "RunIdentity | RunData", folder: str):
+        """Raises ValueError unless the data is now that with which this run, that in the folder, began."""
         differences = []
-        if names := describe_difference(other.class_names, self.class_names):
+        if names := describe_difference(self.class_names, now.class_names):
             differences.append(f"the classes ({names})")
-        for split in {**other.images, **self.images}:
-            before, now = other.images.get(split, 0), self.images.get(split, 0)
-            if before != now:
-                differences.append(f"the images of {split!r} ({before:,} there, {now:,} here)")
-        if not differences and self.files and other.files and self.files != other.files:
+        for split in {**self.images, **now.images}:
+            before, after = self.images.get(split, 0), now.images.get(split, 0)
+            if before != after:
+                differences.append(f"the images of {split!r} ({before:,} there, {after:,} here)")
+        if not differences and self.files and now.files and self.files != now.files:
             differences.append("the files or their classes, of which there are as many")
         if differences:
             raise ValueError(
                 f"The data is not that of the run in {folder}: it differs in {', '.join(differences)}. Restore the "
                 "data, or start a new run in another folder."
             )
-
-    def check_owner(self, folder: str):
-        """Raises OSError if another process has started this run since, which a lock cannot prevent on gs://."""
-        try:
-            current = read_identity(folder)
-        except tf.errors.OpError:  # the checkpoint that is written next reports it
-            return
-        if current is not None and current.process != self.process:
-            raise OSError(
-                f"Another process has started a run in {folder}, so this one ends without saving. Train in one "
-                "process at a time, or choose another folder: set run.folder."
-            )
-
-
-def read_identity(folder) -> RunIdentity | None:
-    """The identity in a folder's run.json; None if the file is missing or damaged."""
-    try:
-        with tf.io.gfile.GFile(os.path.join(folder, RUN)) as content:
-            return RunIdentity.from_json(content.read())
-    except (tf.errors.NotFoundError, UnicodeDecodeError):
-        return None

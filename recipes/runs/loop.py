@@ -54,7 +54,7 @@ def fit(run: OpenRun, training: ClassifierTraining | Pretraining, callbacks=()) 
     best = BestWeights(model, recipe.run) if recipe.run.chooses_weights else None
     if run.folder:
         # Only now: the optimizer and the class of the model, which a user may replace, have a name once they exist.
-        identity = begin_run(run.folder, run.data, workers, replaced, run.began)
+        identity = begin_run(run.folder, run.data, replaced, workers, run.began)
         more = {"best": best.variables} if best else {}
         intervals = recipe.run.checkpoint_steps, recipe.run.keep_checkpoints
         checkpoints = Checkpoints(run.folder, *intervals, identity, more)

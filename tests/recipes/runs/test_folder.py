@@ -13,10 +13,17 @@ from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Run, Supervised
 from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.runs.checkpoints import Checkpoints
-from keras_vit.recipes.runs.folder import begin_run, check_same_run, check_unchanged, prepare_run_folder
-from keras_vit.recipes.runs.identity import read_identity
+from keras_vit.recipes.runs.folder import (
+    begin_run,
+    check_same_run,
+    check_unchanged,
+    list_folder,
+    prepare_run_folder,
+    read_identity,
+)
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.optimizers import Adam
+from keras_vit.weights.files import are_of_run
 
 WORKERS = Workers(tf.distribute.get_strategy())
 DATA = ImageDataset("animals", ("ant", "bee", "cat"), {"train": 90, "test": 30}, lambda split: None)
@@ -89,7 +96,8 @@ def begin(folder, dataset=DATA, workers=WORKERS, kind=Supervised):
 
 
 def begin_run_of(folder, data, workers=WORKERS):
-    return begin_run(folder, data, workers, {}, check_same_run(folder, data, {}, workers))
+    began = check_same_run(folder, are_of_run(list_folder(folder)), data, {}, workers)
+    return begin_run(folder, data, {}, workers, began)
 
 
 def run_data(dataset=DATA, kind=Supervised):

@@ -12,10 +12,8 @@ from keras_vit.recipes.processes.strategies import choose_strategy
 from keras_vit.recipes.recipe import Augment, Data, MaskedPatch, Run, Supervised
 from keras_vit.recipes.recipe.errors import RecipeError, SeveralErrors
 from keras_vit.recipes.runs import supervised
-from keras_vit.recipes.runs.device_checks import check_devices
-from keras_vit.recipes.runs.folder import begin_run
-from keras_vit.recipes.runs.identity import read_identity
-from keras_vit.recipes.runs.open_run import open_run
+from keras_vit.recipes.runs.folder import begin_run, read_identity
+from keras_vit.recipes.runs.open_run import check_devices, open_run
 from keras_vit.recipes.runs.run_data import RunData
 
 COPIES = Augment(mixup_alpha=0.8, repeats=9)  # with 32 images on two replicas, too few different ones to mix
@@ -50,7 +48,7 @@ def test_a_run_of_other_data_or_loss_is_refused_before_a_model_is_built(tmp_path
     recipe = Supervised(data=data, run=run)
     with open_run(recipe) as opened:
         assert opened.began is None
-        identity = begin_run(run.folder, opened.data, opened.workers, {}, opened.began)
+        identity = begin_run(run.folder, opened.data, {}, opened.workers, opened.began)
     (tmp_path / "run/step-1.index").touch()
     with open_run(recipe) as opened:
         assert opened.began == identity
