@@ -72,9 +72,7 @@ class MaskedAutoencoderModel(keras.Model):
             name="decoder",
         )
         self.head = keras.layers.Dense(
-            math.prod(vit.patch_size) * 3,
-            dtype=keras.backend.result_type(self.compute_dtype, "float32"),
-            name="head",
+            math.prod(vit.patch_size) * 3, dtype=keras.backend.result_type(self.compute_dtype, "float32"), name="head"
         )
         self.build()
 
@@ -187,11 +185,7 @@ def masking_of(noise, masked_fraction: float) -> Masking:
 
 
 def masked_autoencoder_batches(
-    pixels: tf.data.Dataset,
-    patch_size,
-    recipe: MaskedAutoencoder,
-    start_step: int = 0,
-    host: tuple[int, int] = (0, 1),
+    pixels: tf.data.Dataset, patch_size, recipe: MaskedAutoencoder, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
     """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `MaskedAutoencoderModel.fit`.
 

@@ -77,7 +77,6 @@ def draw_corruption(
 def patch_targets(pixels, patch_size, target: str):
     """Returns the target of every patch.
 
-
     Returns:
         "mean_color": (B, N) int32 in [0, 512), the mean color at 3 bits per channel: red * 64 + green * 8 + blue. The
         paper does not specify the 8 bins; here they are equal, 32 levels each.

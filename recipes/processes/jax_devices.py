@@ -15,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.processes.rendezvous import (
+    START_ALL,
     ended_by_signals,
     listen,
     saying_who_is_missing,
     set_last_words,
-    start_all,
 )
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.recipe.errors import RecipeError
@@ -150,7 +150,7 @@ def _join(join_seconds):
         listen(address).close()  # an error names the port
     others = f"the others, which connect to {address}" if index == "0" else f"process 0 at {address}"
     waits = f"Process {index} of {count} is waiting for {others}."
-    set_last_words(f"{waits} It has waited for {join_seconds} s. {start_all()}")
+    set_last_words(f"{waits} It has waited for {join_seconds} s. {START_ALL}")
     with ended_by_signals(), saying_who_is_missing(waits):
         jax.distributed.initialize(
             address,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 SAY_AFTER, POLL = 10.0, 0.5  # seconds
+START_ALL = "Start all processes, check that they reach each other's ports, or set run.join_seconds for a longer wait."
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def wait_for_workers(addresses: list[str], index: int, limit_seconds: float):
             waited = time.monotonic() - begun
             names = ", ".join(f"worker {i} at {addresses[i]}" for i in missing)
             if waited > limit_seconds:
-                raise ValueError(f"Not started within {limit_seconds:.0f} s: {names}. {start_all()}")
+                raise ValueError(f"Not started within {limit_seconds:.0f} s: {names}. {START_ALL}")
             if waited > SAY_AFTER and not said:
                 print(f"Worker {index} is waiting for {names}.", file=sys.stderr, flush=True)
                 said = True
@@ -118,8 +119,3 @@ def end_now(text: str):
     """Ends the process with a text and status 1, whatever its other threads do."""
     os.write(2, f"\nkeras-vit: {text}\n".encode())
     os._exit(1)
-
-
-def start_all() -> str:
-    """What to do about a process that is missing."""
-    return "Start all processes, check that they reach each other's ports, or set run.join_seconds for a longer wait."

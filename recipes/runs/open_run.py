@@ -51,11 +51,6 @@ class OpenRun:
         """Of the results."""
         return self.recipe.run.folder
 
-    @property
-    def total_steps(self) -> int:
-        """Its length."""
-        return self.data.total_steps
-
 
 @contextmanager
 def open_run(recipe: Recipe, start=None, replacements: Replacements = NOTHING_REPLACED):
@@ -91,21 +86,17 @@ def open_run(recipe: Recipe, start=None, replacements: Replacements = NOTHING_RE
 
 def check_devices(recipe: Recipe, strategy: Strategy):
     """Checks a recipe against the devices, without reading data, building a model or touching the run's folder."""
+    with_jax = isinstance(strategy, JaxDevices)
+    is_tpu = strategy.names[0].startswith("tpu") if with_jax else isinstance(strategy, tf.distribute.TPUStrategy)
     check_all(
         lambda: check_backend(recipe),
-        lambda: check_precision(recipe.run, _has_tpus(strategy)),
+        lambda: check_precision(recipe.run, is_tpu),
         lambda: check_batch_size(
             recipe.data.batch_size, strategy.num_replicas_in_sync, recipe.optimizer.accumulation_steps
         ),
         lambda: _check_repeats(recipe.data, strategy.num_replicas_in_sync),
         lambda: _check_folder(recipe.run, strategy),
     )
-
-
-def _has_tpus(strategy) -> bool:
-    if isinstance(strategy, JaxDevices):
-        return strategy.names[0].startswith("tpu")
-    return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def check_backend(recipe: Recipe):
@@ -136,20 +127,16 @@ def check_precision(run: Run, is_tpu: bool):
 
 
 def _check_folder(run, strategy):
-    if run.folder is not None:
-        _check_reachable(run.folder, strategy)
-    elif run.tensorboard:
+    """A remote TPU's own machine writes the checkpoints, so a local folder would be on the disk of that machine."""
+    name, folder = os.environ.get("TPU_NAME", ""), run.folder
+    if folder is None and run.tensorboard:
         raise RecipeError(
             "TensorBoard's files require a folder.",
             {"run.tensorboard": True, "run.folder": None},
             [{"run.folder": "runs/x"}, {"run.tensorboard": False}],
         )
-
-
-def _check_reachable(folder, strategy):
-    """A remote TPU's own machine writes the checkpoints, so a local folder would be on the disk of that machine."""
-    name = os.environ.get("TPU_NAME", "")
-    if isinstance(strategy, tf.distribute.TPUStrategy) and name not in ("", "local") and "://" not in folder:
+    is_remote = isinstance(strategy, tf.distribute.TPUStrategy) and name not in ("", "local")
+    if is_remote and folder is not None and "://" not in folder:
         raise RecipeError(
             f"The machines of the TPU {name!r} cannot write checkpoints to a local folder, only to a bucket. On the "
             "TPU's own machine, set the environment variable TPU_NAME=local.",

@@ -49,7 +49,7 @@ class ClassifierTraining:
         self.num_classes = len(dataset.class_names)
         with run.strategy.scope():
             self.model, self.result = compile_classifier(
-                recipe, self.num_classes, run.total_steps, run.start, dataset.multi_label, run.replacements
+                recipe, self.num_classes, run.data.total_steps, run.start, dataset.multi_label, run.replacements
             )
         self._check_classes()
         self.result.class_names = dataset.class_names  # names that a model cannot have raise before the training

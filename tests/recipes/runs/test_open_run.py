@@ -23,7 +23,7 @@ def test_an_open_run_has_its_numbers_and_locks_its_folder(recipe):
     by_epochs = replace(recipe, total_steps=None, total_epochs=3.0)
     with open_run(by_epochs) as run:
         assert run.data.images == {"train": 1097, "validation": 200, "test": 500}
-        assert run.total_steps == 103 and run.data.class_counts("test").sum() == 500
+        assert run.data.total_steps == 103 and run.data.class_counts("test").sum() == 500
         assert len(run.data.class_names) == 10 and not run.workers.several
         with pytest.raises(OSError, match="run"), open_run(by_epochs):
             pytest.fail("opened twice")
