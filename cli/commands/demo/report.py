@@ -15,7 +15,7 @@ from keras_vit.images import denormalize
 from keras_vit.images.rgb import as_rgb
 from keras_vit.inspect import attention_rollout, figures, position_similarity
 from keras_vit.recipes.data import evaluation_batches, open_dataset
-from keras_vit.recipes.pretraining.masked_patch import reconstruct
+from keras_vit.recipes.runs.self_supervised import reconstruct
 from keras_vit_cli.commands.report.sections import confusion_table
 from keras_vit_cli.evidence import evidence
 from keras_vit_cli.page import cards, figure_image, package_versions, page, table
