@@ -22,7 +22,7 @@ import tensorflow as tf
 from PIL import Image
 
 from keras_vit.recipes.data import ImageDataset, training_batches
-from keras_vit.recipes.data.transforms import inception_window
+from keras_vit.recipes.data.windows import inception_window
 from keras_vit.recipes.recipe import Augment, Data
 
 IMAGES, SIZE, BATCH = 1_000, 224, 100

@@ -4,7 +4,7 @@ from .exported.parity import parity_table as parity_table
 from .onnx.convert import write_onnx as write_onnx
 from .saved_model import write_saved_model as write_saved_model
 from .tflite.convert import write_tflite as write_tflite
-from .tflite.metadata import Description as Description
+from .tflite.description import Description as Description
 from .tflite.metadata import read_description as read_description
 from .tflite.metadata import with_metadata as with_metadata
 from .tflite.request import FORMATS as FORMATS

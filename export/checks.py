@@ -1,6 +1,5 @@
 """Checks of what all exports are given: the model, images, class names. n images, H W pixels."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -93,9 +92,3 @@ def check_new_folder(folder: Path):
     """Raises ValueError unless a folder is missing or empty."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"{folder.absolute()} already exists. Remove it or choose another folder.")
-
-
-def disk_reason(error: Exception) -> str:
-    """Why a file could not be written, from an error of the system or of TensorFlow, without names of operations."""
-    line = str(getattr(error, "message", error)).partition("\n")[0]
-    return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", line)

@@ -15,12 +15,13 @@ from keras import ops
 from keras_vit import Preprocessing
 from keras_vit.atomic_write import literal_folder, new_files
 from keras_vit.class_names import class_names_text
-from keras_vit.export.checks import check_classifier, check_new_folder, disk_reason, exportable, exported_class_names
+from keras_vit.export.checks import check_classifier, check_new_folder, exportable, exported_class_names
 from keras_vit.export.names import CLASS_NAMES_FILE, CLASSIFY, INPUT, OUTPUTS, PREPROCESSING_FILE, PROJECTION
 from keras_vit.images import normalize
 from keras_vit.images.decoding import JPEG, PNG, decode, resize_and_crop
 from keras_vit.images.rgb import gray
 from keras_vit.inspect.attention import patch_share, resize_to_images, rollout
+from keras_vit.messages import error_summary
 from keras_vit.models.classification import is_projection, output_activation
 from keras_vit.models.outer_model import OuterModel, apply, inside
 
@@ -98,7 +99,7 @@ def write_saved_model(model, folder, class_names=None, *, default_signature: str
             save_functions(temporary, functions, assets)
         except (OSError, tf.errors.OpError) as error:  # TensorFlow's class for a full disk differs by file
             raise OSError(
-                f"{folder.absolute()} cannot be written: {disk_reason(error)}. Check the free space and permissions "
+                f"{folder.absolute()} cannot be written: {error_summary(error)}. Check the free space and permissions "
                 f"there and in {tempfile.gettempdir()}."
             ) from error
         extra = temporary / "assets.extra"  # a fixed place for keras_vit, whatever wrote the graph

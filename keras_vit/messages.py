@@ -1,5 +1,6 @@
-"""Lists of names in messages: a dataset has thousands of classes and files, of which a few show what is meant."""
+"""Parts of messages: of thousands of classes and files a few names, and TensorFlow's errors in one line."""
 
+import re
 from collections.abc import Iterable
 
 
@@ -8,3 +9,9 @@ def first_names(names: Iterable, count: int = 5) -> str:
     names = [str(name) for name in names]
     more = f" and {len(names) - count:,} more" if len(names) > count else ""
     return ", ".join(names[:count]) + more
+
+
+def error_summary(error: BaseException) -> str:
+    """The first line of a TensorFlow error, without the names of nodes and operations."""
+    line = (str(getattr(error, "message", error)).strip() or type(error).__name__).splitlines()[0]
+    return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", line)

@@ -5,7 +5,7 @@
     metrics = run(RECIPES["digits-finetune"])
 
 One run in four files: `run_recipe` (train, evaluate, write the results), `runs.open_run` (devices, folder, data),
-`supervised` (model and batches), `training.loop` (checkpoints, callbacks and `model.fit`).
+`runs.supervised` (model and batches), `runs.loop` (checkpoints, callbacks and `model.fit`).
 
 Names are imported on first use, as `__init__.pyi` lists them, so importing this package imports no TensorFlow.
 """

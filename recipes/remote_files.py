@@ -1,12 +1,12 @@
-"""Files that may be on gs://: written completely or not at all, and TensorFlow's errors about them in one line."""
+"""Files that may be on gs://, written completely or not at all."""
 
 import os
-import re
 import uuid
 
 import tensorflow as tf
 
 from keras_vit import atomic_write
+from keras_vit.messages import error_summary
 
 
 def write_file(file, content: bytes | str):
@@ -36,9 +36,3 @@ def _write_remote(file, content):
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.remove(temporary)
         raise
-
-
-def error_summary(error: BaseException) -> str:
-    """The first line of a TensorFlow error, without the names of nodes and operations."""
-    line = (str(getattr(error, "message", error)).strip() or type(error).__name__).splitlines()[0]
-    return re.sub(r"^\{\{.*?\}\} | \[Op:\w+\].*$", "", line)

@@ -9,8 +9,8 @@ import numpy as np
 
 from keras_vit.export.checks import check_pooled, checked_images, exportable, exported_class_names
 from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, HEAD
+from keras_vit.export.tflite.description import Description
 from keras_vit.export.tflite.encoder import encoder_blocks
-from keras_vit.export.tflite.metadata import Description
 from keras_vit.images import is_integer
 from keras_vit.models.classification import has_classes, is_projection, output_activation
 from keras_vit.models.outer_model import OuterModel
@@ -81,7 +81,7 @@ def checked_request(
     names = exported_class_names(model, class_names, CLASSIFY in signatures)
     available = available_signatures(model)
     if CLASSIFY in signatures and CLASSIFY not in available:
-        raise ValueError(f"{model.name} has no head to classify with. Pass signatures=('embed',), or add a head.")
+        raise no_head(model, "signatures=('embed',), or add a head")
     if not signatures or len(set(signatures)) < len(signatures) or set(signatures) - set(available):
         raise ValueError(
             f"`signatures` must be some of {', '.join(available)}, which {model.name} has. Received: {list(signatures)}"
@@ -121,6 +121,11 @@ def _description(model, first, class_names, license) -> Description:
         class_names=class_names if first == CLASSIFY else None,
         preprocessing=model.preprocessing.get_config(),
     )
+
+
+def no_head(model, instead: str) -> ValueError:
+    """The error for the signature "classify" of a model without classes; `instead` is what to pass."""
+    return ValueError(f"{model.name} has no head to classify with. Pass {instead}.")
 
 
 def available_signatures(model) -> tuple[str, ...]:

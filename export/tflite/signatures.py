@@ -13,7 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_vit.export.checks import disk_reason
 from keras_vit.export.names import ATTENTION, CLASSIFY, EMBED, HEAD, INPUT, NORM, OUTPUTS, PATCHES
 from keras_vit.export.saved_model import save_functions
 from keras_vit.export.tflite.arithmetic import FLOAT, arithmetic, group_norm, layer_norm, watch_norms
@@ -23,6 +22,7 @@ from keras_vit.keras_internals import all_layers
 from keras_vit.layers import PatchEmbedding
 from keras_vit.layers.norm import LayerNorm
 from keras_vit.layers.resnet.standardized_conv import GroupNorm
+from keras_vit.messages import error_summary
 from keras_vit.models.classification import is_projection, output_activation
 from keras_vit.models.image_model import ImageModel
 
@@ -41,8 +41,8 @@ def convert(
             save_functions(folder, functions, {})  # half the time of Keras's exporter, which saves all objects
         except tf.errors.OpError as error:
             raise OSError(
-                f"The folder {tempfile.gettempdir()} for temporary files cannot be written: {disk_reason(error)}. Free "
-                "some space there, or set TMPDIR to another disk."
+                f"The folder {tempfile.gettempdir()} for temporary files cannot be written: {error_summary(error)}. "
+                "Free some space there, or set TMPDIR to another disk."
             ) from error
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=list(signatures))
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]

@@ -23,7 +23,8 @@ from keras_vit.atomic_write import new_files, write_file
 from keras_vit.export.checks import check_new_folder, checked_class_names
 from keras_vit.export.exported.opening import stated_preprocessing
 from keras_vit.export.names import ATTENTION, CLASSIFY, INPUT, OUTPUTS
-from keras_vit.export.tflite.metadata import DescribedFile, read_description, with_metadata
+from keras_vit.export.tflite.description import DescribedFile
+from keras_vit.export.tflite.metadata import read_description, with_metadata
 from keras_vit.weights.downloads import cache_dir
 
 MODEL_FILE = "model.tflite"  # main.js fetches it by this name

@@ -14,7 +14,8 @@ from keras_vit.keras_internals import set_trainable
 from keras_vit.models.bit import BiT
 from keras_vit.models.load_checks import KINDS, least_weights
 from keras_vit.models.vit import VisionTransformer
-from keras_vit.weights.files import MAX_COMPRESSION, check_local, checked, h5_arrays, open_h5
+from keras_vit.weights.files import MAX_COMPRESSION, check_local, checked
+from keras_vit.weights.hdf5 import h5_arrays, open_h5
 
 WEIGHTS = "model.weights.h5"
 # Its parts are repeated by Keras for each layer; ours has a few kilobytes.

@@ -1,12 +1,11 @@
-"""Arrays in files, read one at a time: .npz, .safetensors and HDF5. Nothing is ever unpickled."""
+"""Arrays in files, read one at a time: .npz and .safetensors, for HDF5 see hdf5.py. Nothing is ever unpickled."""
 
 import json
 import math
 import os
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -89,7 +88,7 @@ def _open_npz(path):
             _check_sizes(path, file, members)
             headers = {name.removesuffix(".npy"): _npy_header(file, name) for name in members}
     except Exception as error:  # zipfile, NumPy and Python's parser share no class of errors for damaged files
-        raise ValueError(f"{path} cannot be read as an .npz file: {_reason(error)}. {DAMAGED_HINT}") from error
+        raise ValueError(f"{path} cannot be read as an .npz file: {reason_of(error)}. {DAMAGED_HINT}") from error
     for name, (_, dtype) in headers.items():
         if dtype.hasobject:
             raise ValueError(f"{path}: {name} is a pickled object, which is never opened. Expected plain arrays.")
@@ -99,7 +98,7 @@ def _open_npz(path):
             with zipfile.ZipFile(path) as file, file.open(f"{name}.npy") as stream:
                 array = np.lib.format.read_array(stream, allow_pickle=False)
         except Exception as error:
-            raise ValueError(f"{path}: {name} cannot be read: {_reason(error)}. {DAMAGED_HINT}") from error
+            raise ValueError(f"{path}: {name} cannot be read: {reason_of(error)}. {DAMAGED_HINT}") from error
         return checked(path, name, array)
 
     return Tensors(path, {name: shape for name, (shape, _) in headers.items()}, read)
@@ -130,7 +129,7 @@ def _check_sizes(path, file, members):
         raise ValueError(f"it has {twice} arrays twice")
 
 
-def _reason(error):
+def reason_of(error):
     """The first line of a parser's message; its class if there is none."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
@@ -143,7 +142,7 @@ def _open_safetensors(path):
             return safe_open(path, framework="numpy")
         except (SafetensorError, OSError) as error:  # it holds declared sizes against the file's
             raise ValueError(
-                f"{path} cannot be read as a .safetensors file: {_reason(error)}. {DAMAGED_HINT}"
+                f"{path} cannot be read as a .safetensors file: {reason_of(error)}. {DAMAGED_HINT}"
             ) from error
 
     with opened() as file:
@@ -204,65 +203,6 @@ def checked(path, name, array):
     if not np.isfinite(array).all():
         raise ValueError(f"{path}: {name} contains NaN or infinite values: the file is damaged, or training diverged.")
     return array
-
-
-@contextmanager
-def open_h5(path) -> Iterator:
-    """Opens an HDF5 file whose arrays are all in the file itself, each in a place of its own."""
-    import h5py
-
-    try:
-        with h5py.File(path, "r") as file:
-            _check_storage(path, file)
-            yield file
-    except ValueError as error:
-        if str(path) in str(error):  # already says what is wrong
-            raise
-        raise _unreadable(path, error) from error
-    except Exception as error:  # h5py has no class of errors for damaged files: KeyError, TypeError, RuntimeError, ...
-        raise _unreadable(path, error) from error
-
-
-def h5_arrays(file) -> dict:
-    """The arrays of an open file, by name."""
-    import h5py
-
-    arrays: dict = {}
-    file.visititems(lambda name, item: arrays.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-    return arrays
-
-
-def _unreadable(path, error):
-    return ValueError(f"{path} cannot be read as an HDF5 file: {_reason(error)}. {DAMAGED_HINT}")
-
-
-def _check_storage(path, file):
-    """Raises a ValueError for arrays outside the file, larger than the file, or on the same bytes."""
-    size, extents, declared = os.path.getsize(path), [], 0.0
-    for name, array in h5_arrays(file).items():
-        if array.external or array.is_virtual:
-            raise ValueError(
-                f"{path}: {name} is stored in another file (external or virtual HDF5 storage), which is never opened. "
-                "Save the weights again with Keras, in one file."
-            )
-        num_bytes = math.prod(array.shape) * array.dtype.itemsize
-        compressed = array.id.get_create_plist().get_nfilters() > 0
-        declared += num_bytes / MAX_COMPRESSION if compressed else num_bytes
-        start = array.id.get_offset()
-        if start is not None:
-            extents.append((start, start + num_bytes, name))
-        elif not compressed and array.id.get_storage_size() < num_bytes:
-            raise ValueError(f"{path}: {name} declares {num_bytes:,} bytes that are not in the file. {DAMAGED_HINT}")
-    if declared > size:
-        raise ValueError(
-            f"{path} has {size:,} bytes, too few for the arrays that it declares ({declared:,.0f}). {DAMAGED_HINT}"
-        )
-    end, before = 0, ""
-    for start, stop, name in sorted(extents):
-        if start < end or stop > size:
-            where = f"the bytes of {before}" if start < end else "bytes after its end"
-            raise ValueError(f"{path}: {name} is stored in {where}: the file is damaged. {DAMAGED_HINT}")
-        end, before = stop, name
 
 
 # Written in the folder of a training: at its start, and at its end.

@@ -26,7 +26,7 @@ from keras_vit.recipes.data.augment_ops import (
     solarize,
     solarize_add,
 )
-from keras_vit.recipes.recipe.sections import LARGEST_MAGNITUDES
+from keras_vit.recipes.recipe.data import LARGEST_MAGNITUDES
 
 LARGEST_LEVEL = LARGEST_MAGNITUDES["timm"]
 PROBABILITY = 0.5  # of each drawn operation

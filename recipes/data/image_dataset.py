@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_vit.class_names import checked_lines
-from keras_vit.recipes.remote_files import error_summary
+from keras_vit.messages import error_summary
 
 # Words of our own assertions in the graph, and what to do.
 FIXES = {

@@ -16,9 +16,8 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from keras_vit.class_names import checked_lines
-from keras_vit.messages import first_names
+from keras_vit.messages import error_summary, first_names
 from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index, select_ranges, split_ranges
-from keras_vit.recipes.remote_files import error_summary
 
 # Features of the image and its label: those of the usual ImageNet files, or short ones.
 FEATURE_KEYS = (("image/encoded", "image/class/label"), ("image", "label"))

@@ -16,7 +16,7 @@ from keras_vit.recipes.preflight.step_programs import ModelPrograms, RecipeProgr
 from keras_vit.recipes.recipe import Data, Recipe
 from keras_vit.recipes.recipe.checks import check_plan
 from keras_vit.recipes.recipe.errors import check_all
-from keras_vit.recipes.runs.device_checks import check_backend, check_precision
+from keras_vit.recipes.runs.open_run import check_backend, check_precision
 from keras_vit.recipes.training.accumulation import check_batch_size
 
 UNKNOWN_TOTAL_STEPS = 1_000_000  # any number: the schedule does not change the cost of a step

@@ -16,11 +16,11 @@ import tensorflow_datasets as tfds
 from etils import epath
 from tensorflow_datasets.core.utils import shard_utils
 
+from keras_vit.messages import error_summary
 from keras_vit.progress import shows_bars
 from keras_vit.recipes.data.image_folder import list_files
 from keras_vit.recipes.prepare.outcomes import COLUMNS, STORED, HashIndex, examine, map_in_threads, write_skipped
 from keras_vit.recipes.prepare.source import SourceFolder
-from keras_vit.recipes.remote_files import error_summary
 
 
 class Images(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]

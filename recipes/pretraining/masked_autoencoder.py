@@ -1,4 +1,4 @@
-"""The masked autoencoder (MAE, arXiv 2111.06377): model, masks (section 3), targets, reconstructions.
+"""The masked autoencoder (MAE, arXiv 2111.06377): model, masks (section 3), targets.
 
 B batch, H W pixels, N patches, V visible, M masked patches, P patch side; D is the encoder's width, d the decoder's.
 Masks and targets are computed in tf.data from (seed, step), as for masked patches: the shapes of a training step are
@@ -9,15 +9,13 @@ import math
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_vit.images import normalize
 from keras_vit.layers import Encoder, SinCosPositions
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.data.transforms import normalize_floats
-from keras_vit.recipes.pretraining.patches import MASK, Reconstruction, assembled, extract_patches, part_of
+from keras_vit.recipes.pretraining.patches import MASK, extract_patches, part_of
 from keras_vit.recipes.recipe import MaskedAutoencoder
 from keras_vit.recipes.training.model import freeze_pooling
 
@@ -72,9 +70,7 @@ class MaskedAutoencoderModel(keras.Model):
             name="decoder",
         )
         self.head = keras.layers.Dense(
-            math.prod(vit.patch_size) * 3,
-            dtype=keras.backend.result_type(self.compute_dtype, "float32"),
-            name="head",
+            math.prod(vit.patch_size) * 3, dtype=keras.backend.result_type(self.compute_dtype, "float32"), name="head"
         )
         self.build()
 
@@ -187,11 +183,7 @@ def masking_of(noise, masked_fraction: float) -> Masking:
 
 
 def masked_autoencoder_batches(
-    pixels: tf.data.Dataset,
-    patch_size,
-    recipe: MaskedAutoencoder,
-    start_step: int = 0,
-    host: tuple[int, int] = (0, 1),
+    pixels: tf.data.Dataset, patch_size, recipe: MaskedAutoencoder, start_step: int = 0, host: tuple[int, int] = (0, 1)
 ) -> tf.data.Dataset:
     """Maps batches ((B, H, W, 3) in [0, 255], labels) to batches (inputs, targets) for `MaskedAutoencoderModel.fit`.
 
@@ -230,39 +222,3 @@ def patch_statistics(patches):
     mean = tf.reduce_mean(patches, axis=-1, keepdims=True)  # (B, N, 1)
     squares = tf.reduce_sum(tf.square(patches - mean), axis=-1, keepdims=True)  # (B, N, 1)
     return mean, tf.sqrt(squares / (patches.shape[-1] - 1) + EPSILON)
-
-
-def reconstruct(model: MaskedAutoencoderModel, pixels, recipe: MaskedAutoencoder, seed: int = 0) -> Reconstruction:
-    """Masks images (B, H, W, 3) with pixels in [0, 255] as in training, and renders the model's predictions.
-
-    With normalized targets, the prediction of a patch gets the mean and the deviation of its true pixels, which the
-    model does not predict (as the demo of facebookresearch/mae). Where nothing is masked, it shows the image.
-    """
-    vit, data = model.vit, recipe.data
-    masking = draw_masking((seed, 0), len(pixels), vit.grid[0] * vit.grid[1], recipe.masked_fraction)
-    images = normalize(pixels, data.mean, data.std)
-    values = model({"images": images, **masking._asdict()}, training=False)  # (B, M, P*P*3)
-    patches = extract_patches(images, vit.patch_size)  # (B, N, P*P*3)
-    if recipe.normalize_targets:
-        mean, deviation = (
-            tf.gather(part, masking.masked, axis=1, batch_dims=1) for part in patch_statistics(patches)
-        )  # (B, M, 1)
-        values = values * deviation + mean
-    true = _colors(patches, data)  # (B, N, P*P, 3)
-    predicted = true.copy()
-    np.put_along_axis(predicted, masking.masked.numpy()[..., None, None], _colors(values, data), axis=1)
-    masked = np.repeat(masking.source.numpy()[..., None] == MASK, patches.shape[-1], axis=-1)  # (B, N, P*P*3)
-    true = assembled(true, vit.grid, vit.patch_size)  # (B, H, W, 3)
-    return Reconstruction(
-        inputs=true,
-        masked=assembled(masked, vit.grid, vit.patch_size)[..., 0],
-        predicted=assembled(predicted, vit.grid, vit.patch_size),
-        targets=true,
-    )
-
-
-def _colors(values, data):
-    """Normalized pixels of patches, (B, n, P * P * 3), as colors (B, n, P * P, 3) uint8."""
-    values = np.asarray(values, "float32")
-    values = values.reshape(*values.shape[:2], -1, 3) * np.float32(data.std) + np.float32(data.mean)  # (B, n, P*P, 3)
-    return np.clip(np.round(values * 255), 0, 255).astype("uint8")

@@ -1,4 +1,4 @@
-"""Masked-patch pre-training, the paper's appendix B.1.2: corruption, targets, model, reconstructions.
+"""Masked-patch pre-training, the paper's appendix B.1.2: corruption, targets, model.
 
 B batch, H W pixels, h w patch grid, N patches, M corrupted patches, P patch side, D width. Masks and targets are
 computed in tf.data from (seed, step), whose graphs have no operations of Keras on JAX: the training step draws no
@@ -9,14 +9,13 @@ import math
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_vit.images import as_size, normalize
+from keras_vit.images import as_size
 from keras_vit.layers.tokens import take_tokens
 from keras_vit.recipes.data.transforms import normalize_floats
-from keras_vit.recipes.pretraining.patches import MASK, Reconstruction, assembled, extract_patches, part_of
+from keras_vit.recipes.pretraining.patches import MASK, extract_patches, part_of
 from keras_vit.recipes.recipe import MaskedPatch
 from keras_vit.recipes.training.model import freeze_pooling
 
@@ -77,7 +76,6 @@ def draw_corruption(
 def patch_targets(pixels, patch_size, target: str):
     """Returns the target of every patch.
 
-
     Returns:
         "mean_color": (B, N) int32 in [0, 512), the mean color at 3 bits per channel: red * 64 + green * 8 + blue. The
         paper does not specify the 8 bins; here they are equal, 32 levels each.
@@ -100,13 +98,6 @@ def quantize(colors):
     """(..., 3) colors in [0, 255] to (...,) int32 classes in [0, 512)."""
     bins = tf.cast(tf.clip_by_value(tf.floor(colors * (BINS / 256)), 0, BINS - 1), tf.int32)  # (..., 3)
     return bins[..., 0] * BINS * BINS + bins[..., 1] * BINS + bins[..., 2]
-
-
-def color_of(classes):
-    """The center of each class's bins: (...,) integers in [0, 512) to (..., 3) uint8."""
-    classes = tf.cast(classes, tf.int32)
-    bins = tf.stack([classes // (BINS * BINS), classes // BINS % BINS, classes % BINS], axis=-1)
-    return tf.cast(bins * (256 // BINS) + 128 // BINS, tf.uint8)
 
 
 def output_shape(patch_size, target: str) -> tuple[int, ...]:
@@ -223,44 +214,3 @@ def masked_patch_batches(
         return inputs, tf.gather(targets, own["corrupted"], axis=1, batch_dims=1)
 
     return pixels.enumerate(start_step).map(prepare, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-
-
-def reconstruct(model: MaskedPatchModel, pixels, recipe: MaskedPatch, seed: int = 0) -> Reconstruction:
-    """Corrupts images (B, H, W, 3) with pixels in [0, 255] as in training, and renders the model's predictions."""
-    vit = model.vit
-    batch, patches = len(pixels), vit.grid[0] * vit.grid[1]
-    fractions = (recipe.corrupted_fraction, recipe.masked_fraction, recipe.replaced_fraction)
-    corruption = draw_corruption((seed, 0), batch, patches, *fractions)
-    predictions = model(
-        {"images": normalize(pixels, recipe.data.mean, recipe.data.std), **corruption._asdict()}, training=False
-    )
-    values = predictions if recipe.target == "pixels" else tf.argmax(predictions, axis=-1, output_type=tf.int32)
-    targets = patch_targets(pixels, vit.patch_size, recipe.target)  # (B, N, ...)
-
-    true = _colors(targets, recipe.target)  # (B, N, s*s, 3)
-    predicted = true.copy()
-    np.put_along_axis(predicted, corruption.corrupted.numpy()[..., None, None], _colors(values, recipe.target), axis=1)
-    extracted = extract_patches(tf.cast(pixels, tf.float32), vit.patch_size)  # (B, N, P*P*3)
-    inputs = tf.gather(extracted, tf.maximum(corruption.source, 0), axis=1, batch_dims=1).numpy()
-    masked = np.repeat(corruption.source.numpy()[..., None] == MASK, inputs.shape[-1], axis=-1)  # (B, N, P*P*3)
-    return Reconstruction(
-        inputs=assembled(inputs, vit.grid, vit.patch_size).astype("uint8"),
-        masked=assembled(masked, vit.grid, vit.patch_size)[..., 0],
-        predicted=assembled(predicted, vit.grid, _side(predicted, vit.patch_size)),
-        targets=assembled(true, vit.grid, _side(true, vit.patch_size)),
-    )
-
-
-def _colors(values, target):
-    """Targets or predictions of patches, (B, n, ...), as colors (B, n, s * s, 3) uint8."""
-    if target == "pixels":
-        values = np.clip(np.asarray(values) * 255, 0, 255).astype("uint8")
-        return values.reshape(*values.shape[:2], -1, 3)
-    colors = color_of(values).numpy()
-    return colors.reshape(*colors.shape[:2], -1, 3)
-
-
-def _side(colors, patch_size):
-    """Height and width of a patch's target: 1 x 1, 4 x 4 or the size of the patch."""
-    cells = colors.shape[2]
-    return {1: (1, 1), patch_size[0] * patch_size[1]: patch_size}.get(cells, (4, 4))

@@ -1,11 +1,10 @@
-"""What both kinds of training without labels do with patches: cut and assemble them, share draws among hosts.
+"""What both kinds of training without labels do with patches: cut them, share draws among hosts.
 
 B batch, H W pixels, C channels, h w patch grid, N patches, P patch side.
 """
 
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from keras_vit.images import as_size, patch_grid
@@ -25,26 +24,3 @@ def extract_patches(images, patch_size):
     cells = tf.reshape(images, (-1, h, p, w, q, channels))
     cells = tf.transpose(cells, (0, 1, 3, 2, 4, 5))  # (B, h, w, P, P, C)
     return tf.reshape(cells, (-1, h * w, p * q * channels))  # (B, N, P*P*C)
-
-
-def assembled(patches, grid, side):
-    """(B, N, s * s * 3) or (B, N, s * s, 3) in the order of `ExtractPatches` -> (B, h * s, w * s, 3)."""
-    (h, w), (p, q) = grid, side
-    cells = patches.reshape(-1, h, w, p, q, 3).transpose(0, 1, 3, 2, 4, 5)  # (B, h, p, w, q, 3)
-    return cells.reshape(-1, h * p, w * q, 3)
-
-
-class Reconstruction(NamedTuple):
-    """Images of a prediction of masked patches, uint8.
-
-    Attributes:
-        inputs: (B, H, W, 3), the images with replaced patches.
-        masked: (B, H, W) bool, the pixels of patches with the [mask] embedding.
-        predicted: (B, h * s, w * s, 3), predictions of the corrupted patches, targets elsewhere.
-        targets: (B, h * s, w * s, 3), the target of every patch.
-    """
-
-    inputs: np.ndarray
-    masked: np.ndarray
-    predicted: np.ndarray
-    targets: np.ndarray

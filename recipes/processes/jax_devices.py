@@ -4,7 +4,9 @@ Weights are copies on every device, a batch is split among them, and one program
 batch, and so the gradients, are over all devices (`keras.distribution.DataParallel`).
 """
 
+import atexit
 import os
+import sys
 from contextlib import contextmanager, nullcontext
 from typing import TypeAlias
 
@@ -13,11 +15,11 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.recipes.processes.rendezvous import (
+    START_ALL,
     ended_by_signals,
     listen,
     saying_who_is_missing,
     set_last_words,
-    start_all,
 )
 from keras_vit.recipes.recipe import Run
 from keras_vit.recipes.recipe.errors import RecipeError
@@ -148,7 +150,7 @@ def _join(join_seconds):
         listen(address).close()  # an error names the port
     others = f"the others, which connect to {address}" if index == "0" else f"process 0 at {address}"
     waits = f"Process {index} of {count} is waiting for {others}."
-    set_last_words(f"{waits} It has waited for {join_seconds} s. {start_all()}")
+    set_last_words(f"{waits} It has waited for {join_seconds} s. {START_ALL}")
     with ended_by_signals(), saying_who_is_missing(waits):
         jax.distributed.initialize(
             address,
@@ -157,3 +159,15 @@ def _join(join_seconds):
             initialization_timeout=join_seconds,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         )
+
+
+def leave_without_barrier():
+    """JAX would wait at the end of this process for all others, of which one has failed, for up to five minutes."""
+    if keras.backend.backend() == "jax":
+        atexit.register(_exit_at_once)  # before JAX's own function, which was registered earlier
+
+
+def _exit_at_once():
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

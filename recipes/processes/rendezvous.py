@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 SAY_AFTER, POLL = 10.0, 0.5  # seconds
+START_ALL = "Start all processes, check that they reach each other's ports, or set run.join_seconds for a longer wait."
 
 
 @contextmanager
@@ -48,24 +50,23 @@ def listen(address: str) -> socket.socket:
         ) from error
 
 
-def answers(address: str) -> bool:
-    """Whether a process listens there."""
+def is_listening(address: str, seconds: float = 5.0) -> bool | None:
+    """Whether a process listens there; None if the machine does not answer: it hangs, or is far away."""
     try:
-        socket.create_connection(split_address(address), timeout=5).close()
-    except OSError:
+        socket.create_connection(split_address(address), timeout=seconds).close()
+    except ConnectionRefusedError:
         return False
+    except OSError:
+        return None
     return True
 
 
-def is_closed(address: str) -> bool:
-    """Whether the machine answers that no process listens there; one that hangs, or is far away, is not closed."""
+def is_served(service: str) -> bool:
+    """Whether something listens at "grpc://host:port"; TensorFlow itself would wait for ever."""
     try:
-        socket.create_connection(split_address(address), timeout=5).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
+        return bool(is_listening(urlsplit(service if "://" in service else f"grpc://{service}").netloc, 10.0))
+    except ValueError:  # it has no port
         return False
-    return False
 
 
 def wait_for_workers(addresses: list[str], index: int, limit_seconds: float):
@@ -79,11 +80,11 @@ def wait_for_workers(addresses: list[str], index: int, limit_seconds: float):
     begun, said = time.monotonic(), False
     missing = [i for i in range(len(addresses)) if i != index]
     with listen(addresses[index]):  # the system answers for this process
-        while missing := [i for i in missing if not answers(addresses[i])]:
+        while missing := [i for i in missing if not is_listening(addresses[i])]:
             waited = time.monotonic() - begun
             names = ", ".join(f"worker {i} at {addresses[i]}" for i in missing)
             if waited > limit_seconds:
-                raise ValueError(f"Not started within {limit_seconds:.0f} s: {names}. {start_all()}")
+                raise ValueError(f"Not started within {limit_seconds:.0f} s: {names}. {START_ALL}")
             if waited > SAY_AFTER and not said:
                 print(f"Worker {index} is waiting for {names}.", file=sys.stderr, flush=True)
                 said = True
@@ -118,8 +119,3 @@ def end_now(text: str):
     """Ends the process with a text and status 1, whatever its other threads do."""
     os.write(2, f"\nkeras-vit: {text}\n".encode())
     os._exit(1)
-
-
-def start_all() -> str:
-    """What to do about a process that is missing."""
-    return "Start all processes, check that they reach each other's ports, or set run.join_seconds for a longer wait."

@@ -3,22 +3,18 @@
 The processes share a key-value store, which the first one serves (the coordination service of TensorFlow or JAX).
 """
 
-import atexit
-import os
 import re
-import socket
 import sys
 import threading
 import time
 from typing import Any
-from urllib.parse import urlsplit
 
 import keras
 import tensorflow as tf
 
 from keras_vit.recipes.keras_internals import key_value_store
-from keras_vit.recipes.processes.jax_devices import JaxDevices
-from keras_vit.recipes.processes.rendezvous import end_now, is_closed, set_last_words
+from keras_vit.recipes.processes.jax_devices import JaxDevices, leave_without_barrier
+from keras_vit.recipes.processes.rendezvous import end_now, is_listening, is_served, set_last_words
 from keras_vit.recipes.processes.workers import Workers, count_event, events
 
 PAUSE = 3.0  # seconds between two looks at the store
@@ -27,7 +23,6 @@ ANSWERS = 8.0  # how long a process that fails waits until all others know
 LAG = 60.0  # how long the first process waits for others that write their files, after a good run
 GRACE = 15.0  # how long the others may take to end by themselves
 UNREACHABLE = 60.0  # seconds without a step after which a run ends whose tf.data service accepts no connection
-CONNECT = 10.0
 TERMINATED = 75  # exit status after SIGTERM and a saved checkpoint, of all processes: EX_TEMPFAIL, "try again later"
 LOST = re.compile("gloo|nccl|collective|coordination|connection (reset|closed|refused)|socket closed|peer", re.I)
 RESUME = "Look at its log, then start all processes again with run.resume=True."
@@ -129,7 +124,7 @@ class Watch:
         except ConnectionError:
             return _gone(self.workers.names[:1])
         finally:
-            _leave_without_barrier()
+            leave_without_barrier()
 
     def _cause(self, failure: str, silent: list[str]) -> str:
         """What ended the run: the error of another process or, if that one has only lost others, who is silent."""
@@ -163,7 +158,7 @@ class Watch:
                 elif waited > 2 * said and (self.store or not _is_trained.is_set()):
                     said = waited
                     print(f"\n{self._notice(waited)}", file=sys.stderr, flush=True)
-                if self.service and waited > UNREACHABLE and not _is_trained.is_set() and not _answers(self.service):
+                if self.service and waited > UNREACHABLE and not _is_trained.is_set() and not is_served(self.service):
                     return self._end(
                         f"The tf.data service {self.service} cannot be reached, and no step has ended for "
                         f"{waited:.0f} s. Start its dispatcher and workers again, then resume with run.resume=True."
@@ -173,7 +168,7 @@ class Watch:
 
     def _gone(self) -> list[str]:
         """Names of the workers whose ports are closed: TensorFlow may wait half a minute for those that were killed."""
-        closed = [i for i, address in enumerate(self.workers.addresses) if is_closed(address)]
+        closed = [i for i, address in enumerate(self.workers.addresses) if is_listening(address) is False]
         return [self.workers.names[i] for i in closed if self.store.get(self._key("done", i)) is None]
 
     def _notice(self, waited: float) -> str:
@@ -204,19 +199,9 @@ class Watch:
         """Ends this process after another one: it has a grace time to raise by itself."""
         self.failure = text
         set_last_words(text)
-        _leave_without_barrier()
+        leave_without_barrier()
         if not self.ended.wait(GRACE):
             end_now(text)
-
-
-def _answers(service: str) -> bool:
-    """Whether something listens at "grpc://host:port"; TensorFlow itself would wait for ever."""
-    try:
-        address = urlsplit(service if "://" in service else f"grpc://{service}")
-        with socket.create_connection((address.hostname, address.port), timeout=CONNECT):
-            return True
-    except (OSError, ValueError):  # ValueError: its port is no number
-        return False
 
 
 class Events(keras.callbacks.Callback):
@@ -234,18 +219,6 @@ class Events(keras.callbacks.Callback):
         _is_trained.set()
 
     on_train_batch_begin = on_train_batch_end = on_test_batch_begin = on_test_batch_end = _count
-
-
-def _leave_without_barrier():
-    """JAX would wait at the end of this process for all others, of which one has failed, for up to five minutes."""
-    if keras.backend.backend() == "jax":
-        atexit.register(_exit_at_once)  # before JAX's own function, which was registered earlier
-
-
-def _exit_at_once():
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
 
 
 def _gone(names: list[str]) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import tensorflow as tf
@@ -44,6 +45,20 @@ class Workers:
     def any(self, value: bool) -> bool:
         """Whether the value is true on any worker."""
         return bool(self._gather(np.array(value, "int32")).any())
+
+    @contextmanager
+    def failing_together(self, error: Exception):
+        """If a block fails in one worker, it fails in all, instead of waiting for that one: with `error` in the others.
+
+        Of errors in the block, it is for ValueError and OSError.
+        """
+        own = None
+        try:
+            yield
+        except (ValueError, OSError) as raised:
+            own = raised
+        if self.any(own is not None):
+            raise own or error
 
     def gather_text(self, text: str) -> list[str]:
         """The text of every worker."""

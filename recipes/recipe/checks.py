@@ -8,8 +8,8 @@ import os
 
 from keras_vit.images import as_size
 from keras_vit.recipes.recipe import Recipe
+from keras_vit.recipes.recipe.data import Data
 from keras_vit.recipes.recipe.errors import RecipeError, check_all
-from keras_vit.recipes.recipe.sections import Data
 from keras_vit.variants import parse_variant
 
 

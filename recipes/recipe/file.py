@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_vit.messages import first_names
+from keras_vit.messages import error_summary, first_names
 from keras_vit.recipes.recipe import Distillation, MaskedAutoencoder, MaskedPatch, Recipe, Supervised
 from keras_vit.recipes.recipe.errors import RecipeError, SeveralErrors
-from keras_vit.recipes.remote_files import error_summary, write_file
+from keras_vit.recipes.remote_files import write_file
 from keras_vit.weights.files import RECIPE, RUN
 
 KINDS = {kind.__name__: kind for kind in (MaskedPatch, MaskedAutoencoder, Supervised, Distillation)}

@@ -65,14 +65,11 @@ def check_equal(facts: dict, workers: Workers):
         values = [each.get(name, "none") for each in everyone]
         other = next((i for i, value in enumerate(values) if value != values[0]), None)
         if other is not None:
-            differences.append(f"{name}: {_short(values[0])} in process 0, {_short(values[other])} in process {other}")
+            first, second = (text if len(text) <= 100 else f"{text[:97]}..." for text in (values[0], values[other]))
+            differences.append(f"{name}: {first} in process 0, {second} in process {other}")
     if differences:
         more = f"; and {len(differences) - MOST_SHOWN} more" if len(differences) > MOST_SHOWN else ""
         raise ValueError(
             f"The processes of this run differ in {'; '.join(differences[:MOST_SHOWN])}{more}. Start all of them with "
             "the same command, data and versions."
         )
-
-
-def _short(text):
-    return text if len(text) <= 100 else f"{text[:97]}..."

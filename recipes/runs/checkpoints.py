@@ -10,13 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.atomic_write import literal_folder
+from keras_vit.messages import error_summary
 from keras_vit.recipes.processes.jax_devices import whole_array
 from keras_vit.recipes.processes.strategies import strategy_of
 from keras_vit.recipes.processes.watch import TERMINATED
 from keras_vit.recipes.processes.workers import Workers
-from keras_vit.recipes.remote_files import error_summary
 from keras_vit.recipes.runs.agreement import check_equal
-from keras_vit.recipes.runs.folder import RunIdentity, find_checkpoints, list_folder
+from keras_vit.recipes.runs.folder import check_owner, find_checkpoints, list_folder
+from keras_vit.recipes.runs.identity import RunIdentity
 from keras_vit.recipes.runs.stop_signals import StopSignals
 
 # Errors that are not the fault of one file: older checkpoints could not be read either.
@@ -196,7 +197,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.state.copy_from_model()
         if self.workers.chief:
             if self.identity:
-                self.identity.check_owner(self.folder)
+                check_owner(self.identity, self.folder)
             try:
                 with literal_folder(self.folder) as folder:
                     self.checkpoint.write(os.path.join(folder, os.path.basename(path)))

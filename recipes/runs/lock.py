@@ -24,21 +24,17 @@ def run_lock(folder: str | None, workers: Workers):
     Folders that it created are removed again after an error or Ctrl-C before the first checkpoint.
 
     The system releases the lock of a process that ends in any way, so that a killed run never blocks the next one. A
-    folder on gs:// has no lock, nor has one on a disk without locks: there, `RunIdentity.check_owner` stops the older
+    folder on gs:// has no lock, nor has one on a disk without locks: there, `check_owner` of folder.py stops the older
     of two processes at its next checkpoint.
     """
     if folder is None:
         yield
         return
-    file, failure = None, None
+    file = None
     missing = [path for path in (Path(folder), *Path(folder).parents) if not os.path.lexists(path)]
-    if workers.chief and "://" not in folder:
-        try:
+    with workers.failing_together(OSError(f"The chief worker cannot use the folder {folder}: see its message.")):
+        if workers.chief and "://" not in folder:
             file = _lock(folder)
-        except OSError as error:
-            failure = error
-    if workers.any(failure is not None):  # all workers end, instead of waiting for the chief
-        raise failure or OSError(f"The chief worker cannot use the folder {folder}: see its message.")
     try:
         yield
     except BaseException:

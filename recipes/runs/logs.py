@@ -8,9 +8,10 @@ import time
 import keras
 import tensorflow as tf
 
+from keras_vit.messages import error_summary
 from keras_vit.progress import LINE_SECONDS, duration
 from keras_vit.recipes.processes.jax_devices import JaxDevices
-from keras_vit.recipes.remote_files import error_summary, write_file
+from keras_vit.recipes.remote_files import write_file
 from keras_vit.recipes.runs.open_run import OpenRun
 
 LOG = "log.csv"
@@ -95,7 +96,6 @@ class ProgressBar(keras.callbacks.ProgbarLogger):
         super().set_params({**params, "epochs": 1})
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Starts an epoch."""
         super().on_epoch_begin(epoch, logs)
         self.printed = time.perf_counter()
 
@@ -178,7 +178,7 @@ def current_step(model) -> int:
 def log_callbacks(run: OpenRun, model) -> list:
     """The callbacks of a run that log: on the chief into its folder, if it has one."""
     recipe, workers = run.recipe, run.workers
-    logs: list = [Progress(recipe.data.batch_size, run.total_steps)]
+    logs: list = [Progress(recipe.data.batch_size, run.data.total_steps)]
     if not workers.chief or run.folder is None:
         return logs
     logs.append(CsvLog(os.path.join(run.folder, LOG)))

@@ -53,7 +53,8 @@ def fit(run: OpenRun, training: ClassifierTraining | Pretraining, callbacks=()) 
     checkpoints = None
     best = BestWeights(model, recipe.run) if recipe.run.chooses_weights else None
     if run.folder:
-        identity = begin_run(run.folder, run.data, workers, replaced)
+        # Only now: the optimizer and the class of the model, which a user may replace, have a name once they exist.
+        identity = begin_run(run.folder, run.data, replaced, workers, run.began)
         more = {"best": best.variables} if best else {}
         intervals = recipe.run.checkpoint_steps, recipe.run.keep_checkpoints
         checkpoints = Checkpoints(run.folder, *intervals, identity, more)
@@ -61,7 +62,7 @@ def fit(run: OpenRun, training: ClassifierTraining | Pretraining, callbacks=()) 
     check_same_weights(model, workers)
     offset_replica_seeds(model)
     validation = _validation(run)
-    own = [*([best] if best else []), *([OneTraining(callbacks, run.total_steps)] if callbacks else [])]
+    own = [*([best] if best else []), *([OneTraining(callbacks, run.data.total_steps)] if callbacks else [])]
     callbacks = training_callbacks(run, model, checkpoints, own)
     if workers.chief:
         print(describe_run(run, model, start_step, replaced))
@@ -82,7 +83,7 @@ def fit(run: OpenRun, training: ClassifierTraining | Pretraining, callbacks=()) 
     if best:
         best.restore()
         if workers.chief:
-            print(best.summary(run.total_steps))
+            print(best.summary(run.data.total_steps))
     check_finite_weights(model, "The weights after training" if recipe.optimizer.ema_momentum is None else "The EMA")
     training.finish()
     return history
@@ -123,8 +124,8 @@ def _fit_parts(run: OpenRun, training: ClassifierTraining | Pretraining, step, v
     """Calls `model.fit` until all steps are done; returns the histories of all calls, joined."""
     model, settings = training.model, run.recipe.run
     history: History = {}
-    while step < run.total_steps:
-        epoch_steps, epochs = _next_part(step, run.total_steps, settings)
+    while step < run.data.total_steps:
+        epoch_steps, epochs = _next_part(step, run.data.total_steps, settings)
         # TensorFlow 2.20 fails with several workers and more than one step per execution. Keras would run past the end
         # of an epoch that is no multiple of them.
         execution = 1 if run.workers.several else math.gcd(epoch_steps, settings.steps_per_execution)

@@ -94,7 +94,7 @@ class RunData:
         check_all(
             lambda: check_length(recipe, total_steps),
             lambda: check_validations(recipe, total_steps),
-            *([self._check_loss, self._check_classes] if recipe.has_labels else []),
+            *([self._check_loss] if recipe.has_labels else []),
             *(partial(self._check_split, field, split) for field, split in self.splits.items()),
         )
         train, *others = splits = list(self.splits.values())
@@ -104,6 +104,8 @@ class RunData:
     def _check_loss(self):
         recipe, name = self.recipe, self.dataset.name
         if not self.dataset.multi_label:
+            if recipe.loss == "softmax":
+                check_several_classes(self.dataset)
             return
         if recipe.loss == "softmax":
             raise RecipeError(
@@ -122,10 +124,6 @@ class RunData:
                 f"A teacher's probabilities add up to 1, but images of {name!r} have any number of labels. Train "
                 "without a teacher."
             )
-
-    def _check_classes(self):
-        if self.recipe.loss == "softmax":
-            check_several_classes(self.dataset)
 
     def _check_split(self, field, split):
         dataset, train_split = self.dataset, self.recipe.data.train_split

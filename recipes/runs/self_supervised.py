@@ -10,7 +10,7 @@ from keras_vit.recipes.data import training_pixels
 from keras_vit.recipes.pretraining import masked_autoencoder, masked_patch
 from keras_vit.recipes.pretraining.masked_autoencoder import MaskedAutoencoderModel, masked_autoencoder_batches
 from keras_vit.recipes.pretraining.masked_patch import MaskedPatchModel, masked_patch_batches
-from keras_vit.recipes.pretraining.patches import Reconstruction
+from keras_vit.recipes.pretraining.reconstruction import Reconstruction, reconstruct_corrupted, reconstruct_masked
 from keras_vit.recipes.recipe import MaskedAutoencoder, MaskedPatch, SelfSupervised
 from keras_vit.recipes.runs.checkpoints import TrainingState
 from keras_vit.recipes.runs.folder import find_checkpoints
@@ -24,10 +24,7 @@ SelfSupervisedModel = MaskedPatchModel | MaskedAutoencoderModel
 # What differs between the kinds.
 BUILD: dict[type, Callable] = {MaskedPatch: masked_patch.build, MaskedAutoencoder: masked_autoencoder.build}
 BATCHES: dict[type, Callable] = {MaskedPatch: masked_patch_batches, MaskedAutoencoder: masked_autoencoder_batches}
-RECONSTRUCT: dict[type, Callable] = {
-    MaskedPatch: masked_patch.reconstruct,
-    MaskedAutoencoder: masked_autoencoder.reconstruct,
-}
+RECONSTRUCT: dict[type, Callable] = {MaskedPatch: reconstruct_corrupted, MaskedAutoencoder: reconstruct_masked}
 
 
 class Pretraining:

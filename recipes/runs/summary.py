@@ -20,7 +20,7 @@ def describe_run(run: OpenRun, model, start_step: int = 0, replaced: Mapping = {
     Args:
         replaced: See `Replacements.fields`.
     """
-    recipe, strategy, total_steps = run.recipe, run.strategy, run.total_steps
+    recipe, strategy, total_steps = run.recipe, run.strategy, run.data.total_steps
     replicas, precision = strategy.num_replicas_in_sync, recipe.run.precision
     lines = {
         "devices": _devices(strategy),

@@ -28,16 +28,9 @@ from keras_vit.recipes.runs.open_run import OpenRun
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.callbacks import check_finite_metrics
 from keras_vit.recipes.training.distillation import build_distillation
-from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.losses import Sigmoid, Softmax, build_loss, set_head_bias
 from keras_vit.recipes.training.metrics import TopK, training_metrics
-from keras_vit.recipes.training.model import (
-    adapt_model,
-    build_model,
-    load_model,
-    optimizer_arguments,
-    train_last_blocks,
-)
+from keras_vit.recipes.training.model import build_classifier, optimizer_arguments
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED, fitting_loss
 from keras_vit.weights.files import MODEL
 
@@ -57,7 +50,7 @@ class ClassifierTraining:
         self.num_classes = len(dataset.class_names)
         with run.strategy.scope():
             self.model, self.result = compile_classifier(
-                recipe, self.num_classes, run.total_steps, run.start, dataset.multi_label, run.replacements
+                recipe, self.num_classes, run.data.total_steps, run.start, dataset.multi_label, run.replacements
             )
         self._check_classes()
         self.result.class_names = dataset.class_names  # names that a model cannot have raise before the training
@@ -106,7 +99,7 @@ class ClassifierTraining:
             dataset = open_dataset(data)  # again: it may have changed during the training
             if folder:
                 check_unchanged(folder, RunData(recipe, dataset))
-            metrics = evaluate(self.result, data, split)
+            metrics = _evaluate(self.result, data, with_model_classes(dataset, self.result), split)
         except (ValueError, OSError) as error:
             if not folder:
                 raise
@@ -131,10 +124,8 @@ def compile_classifier(
     replacements=NOTHING_REPLACED,
 ):
     """Returns the compiled model to fit, and the classifier in it: the same model, or the student of a distillation."""
-    student = _classifier(recipe, start, num_classes)
+    student = build_classifier(recipe, num_classes, start)
     student.multi_label = multi_label
-    if recipe.trainable_blocks is not None:
-        train_last_blocks(student, recipe.trainable_blocks)
     if recipe.head_bias:
         set_head_bias(student, recipe.head_bias)
     model = build_distillation(student, recipe) if isinstance(recipe, Distillation) else student
@@ -158,18 +149,6 @@ def _loss_and_metrics(recipe, num_classes, multi_label, replacements):
     return {"loss": loss, "weighted_metrics": training_metrics(num_classes, multi_label)}
 
 
-def _classifier(recipe, start, num_classes):
-    if start is not None:
-        return adapt_model(start, recipe, num_classes)
-    if recipe.weights:
-        return load_model(recipe.weights, recipe, num_classes)
-    has_token = recipe.has_teacher and recipe.distillation_token
-    more = {"distillation": True} if has_token else {}
-    model = build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)
-    initialize(model, recipe.architecture.initialization, recipe.run.seed)
-    return model
-
-
 def evaluate(model, data: Data, split: str) -> dict[str, float]:
     """Metrics of a classifier on a split, however it was compiled; every image that can be decoded counts once.
 
@@ -183,7 +162,10 @@ def evaluate(model, data: Data, split: str) -> dict[str, float]:
             no labels, its files are damaged, or more than `data.max_corrupt` of its images are corrupt.
     """
     check_classifier(model)
-    dataset = with_model_classes(open_dataset(data), model)
+    return _evaluate(model, data, with_model_classes(open_dataset(data), model), split)
+
+
+def _evaluate(model, data, dataset, split) -> dict[str, float]:
     check_labels(dataset, split)
     model = _with_recipes_metrics(model, dataset)
     batches, steps = shard_evaluation(strategy_of(model), data, dataset, split)

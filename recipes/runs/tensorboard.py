@@ -85,9 +85,8 @@ def rollouts(vit, pixels, data: Data):
     mean, std = (255 * np.array(values, "float32") for values in (data.mean, data.std))
     maps = attention_rollout(vit, (pixels - mean) / std)  # (n, H, W)
     images = pixels.astype("uint8")
-    return "attention", np.concatenate(
-        [images, [overlay(*pair) for pair in zip(images, maps)]], axis=2
-    )  # (n, H, 2 W, 3)
+    overlays = [overlay(*pair) for pair in zip(images, maps)]
+    return "attention", np.concatenate([images, overlays], axis=2)  # (n, H, 2 W, 3)
 
 
 def _pixels(data, dataset, split):

@@ -4,8 +4,8 @@ Labels are integers (B,), or floats (B, C): fractions that sum to 1 after mixup,
 The loss of an integer below 0, an image without a label, is 0.
 
 A new one is a class here, a row of `build_loss`, and a value of `Supervised.loss` of recipes/recipe/__init__.py, which
-has the range of its label smoothing. `_check_loss` and `_check_classes` of recipes/runs/run_data.py refuse the softmax
-for images with several labels and for one class.
+has the range of its label smoothing. `_check_loss` of recipes/runs/run_data.py refuses the softmax for images with
+several labels and for one class.
 """
 
 import keras

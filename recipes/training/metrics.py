@@ -26,9 +26,7 @@ class TopK(keras.metrics.Mean):
     """
 
     def __init__(self, k=1, name="top", dtype=None):
-        super().__init__(
-            name=name, dtype=dtype or "float32"
-        )  # Keras's float type may be float16, in which 2049 is 2048
+        super().__init__(name=name, dtype=dtype or "float32")  # not Keras's, maybe float16, in which 2049 is 2048
         self.k = k
         self.excess = [self.add_variable((), initializer="zeros", name=f"{sum_}_excess") for sum_ in ("total", "count")]
 

@@ -11,22 +11,16 @@ import keras_vit
 from keras_vit import AxialResNet, BiT, VisionTransformer
 from keras_vit.images.pixel_range import PixelRangeWarning, scaling
 from keras_vit.keras_internals import set_trainable
+from keras_vit.messages import error_summary
 from keras_vit.models.copying import copy_weights
 from keras_vit.models.image_model import ImageModel
 from keras_vit.models.load import ImageSizeWarning
 from keras_vit.recipes.data.transforms import evaluation_preprocessing
-from keras_vit.recipes.recipe import (
-    USED_WITH_WEIGHTS,
-    Architecture,
-    Data,
-    Recipe,
-    Run,
-    Supervised,
-)
-from keras_vit.recipes.recipe.architecture import BIT, check_bit_fields
+from keras_vit.recipes.recipe import USED_WITH_WEIGHTS, Architecture, Data, Distillation, Recipe, Run, Supervised
 from keras_vit.recipes.recipe.checks import check_patches
 from keras_vit.recipes.recipe.errors import RecipeError
-from keras_vit.recipes.remote_files import error_summary
+from keras_vit.recipes.recipe.training import BIT, check_bit_fields
+from keras_vit.recipes.training.initialization import initialize
 from keras_vit.recipes.training.optimizers import build_optimizer
 from keras_vit.recipes.training.replacements import NOTHING_REPLACED
 from keras_vit.variants import BIT_SIZES, parse_variant
@@ -61,6 +55,22 @@ def build_model(architecture: Architecture, data: Data, run: Run, num_classes: i
         **_training_arguments(architecture, run),
         name="vit",
     )
+
+
+def build_classifier(recipe: Supervised, num_classes: int, start=None):
+    """The model of a recipe: of a model to start from, of the recipe's weights, or with random ones."""
+    if start is not None:
+        model = adapt_model(start, recipe, num_classes)
+    elif recipe.weights:
+        model = load_model(recipe.weights, recipe, num_classes)
+    else:
+        has_token = isinstance(recipe, Distillation) and recipe.distillation_token
+        more = {"distillation": True} if has_token else {}
+        model = build_model(recipe.architecture, recipe.data, recipe.run, num_classes, **more)
+        initialize(model, recipe.architecture.initialization, recipe.run.seed)
+    if recipe.trainable_blocks is not None:
+        train_last_blocks(model, recipe.trainable_blocks)
+    return model
 
 
 def check_trainable(model):

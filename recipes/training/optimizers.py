@@ -160,10 +160,9 @@ def build_optimizer(
         RecipeError: Layer decay for a model without layer groups.
         ValueError: An optimizer of `replacements` cannot be used.
     """
+    rate = WarmupDecay(recipe.learning_rate, recipe.decay, recipe.warmup_steps, total_steps, recipe.staircase)
     common: dict[str, Any] = {
-        "learning_rate": WarmupDecay(
-            recipe.learning_rate, recipe.decay, recipe.warmup_steps, total_steps, recipe.staircase
-        ),
+        "learning_rate": rate,
         "global_clipnorm": recipe.global_clipnorm,
         "use_ema": recipe.ema_momentum is not None,
     }

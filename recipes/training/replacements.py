@@ -75,15 +75,15 @@ class Replacements:
             )
         return fitting_loss(self.loss, num_classes, only_vectors=multi_label or recipe.data.augment.mixes)
 
-    def fields(self, optimizer, model) -> dict[str, object]:
+    def fields(self, optimizer=None, model=None) -> dict[str, object]:
         """Names and settings of what replaces parts of a recipe, as in JSON: {} if nothing does.
 
         Args:
-            optimizer: The one that was created.
-            model: The one that is trained: a class of the user's own is a replacement, too.
+            optimizer: The one that was created; None leaves it out.
+            model: The one that is trained: a class of the user's own is a replacement, too. None leaves it out.
         """
         name = keras.saving.get_registered_name(type(model))
-        replaced = {} if name.startswith("keras_vit>") else {"model": name}
+        replaced = {} if model is None or name.startswith("keras_vit>") else {"model": name}
         values = {"optimizer": optimizer if self.optimizer else None, "loss": self.loss, "augment": self.augment}
         for field, value in values.items():
             if value is not None:

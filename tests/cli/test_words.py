@@ -10,8 +10,7 @@ import tyro
 from keras_vit.recipes.configs import RECIPES
 from keras_vit_cli.commands.preflight import PreflightNpu
 from keras_vit_cli.commands.train import Sweep, Train
-from keras_vit_cli.examples import EXAMPLES
-from keras_vit_cli.main import _parse, command_groups, main
+from keras_vit_cli.main import EXAMPLES, _parse, command_groups, main
 from keras_vit_cli.parser import options
 from keras_vit_cli.recipe_options import parse_fields
 from keras_vit_cli.words import GROUPS

@@ -26,7 +26,7 @@ from keras_vit.export.exported.opening import open_exported
 from keras_vit.images.decoding import decode
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.arrays import decoded_positions
-from keras_vit.recipes.data.transforms import decode_window
+from keras_vit.recipes.data.windows import decode_window
 from keras_vit.recipes.prepare.outcomes import STORED, examine
 from keras_vit.recipes.recipe import Data
 

@@ -11,7 +11,7 @@ from scenes import encoded, scene
 
 from keras_vit.images.decoding import decode, orientation
 from keras_vit.images.rgb import MAX_ASPECT, as_rgb
-from keras_vit.recipes.data.transforms import decode_window
+from keras_vit.recipes.data.windows import decode_window
 
 
 def photograph(value, kind="JPEG", **options):

@@ -35,7 +35,7 @@ CHOICES = {
     "interrupted": (False, True),
 }
 assert tuple(CHOICES) == tuple(field.name for field in fields(Cell))
-# The teacher of a distillation runs on TensorFlow; recipes say so at once (runs/device_checks.py).
+# The teacher of a distillation runs on TensorFlow; recipes say so at once (runs/open_run.py).
 IMPOSSIBLE = ({"kind": "distillation", "devices": "jax8"},)
 
 

@@ -109,6 +109,8 @@ def test_interrupted_and_failing_folds_end_as_uninterrupted_ones(finetune, tmp_p
     monkeypatch.setattr(evaluation, "predict", failing)
     assert finetune(run) == 130
     assert not list(run.rglob("predictions.csv")) and (run / "folds" / "fold1" / "model.keras").is_file()
+    run = run.rename(tmp_path / "moved")
+    Image.new("RGB", (8, 8)).save("photos/dark/new.png")  # is in no fold
     capsys.readouterr()
     assert finetune(run) == 1
     errors = capsys.readouterr().err
@@ -116,6 +118,7 @@ def test_interrupted_and_failing_folds_end_as_uninterrupted_ones(finetune, tmp_p
     assert (run / "model.keras").is_file() and 0 < len(predictions(run)) < 48
     calls += [""] * 6
     assert finetune(run) == 0
+    Path("photos/dark/new.png").unlink()
     assert (run / "predictions.csv").read_bytes() == (tmp_path / "whole" / "predictions.csv").read_bytes()
     weights = [keras_vit.load(folder / "model.keras").get_weights() for folder in (run, tmp_path / "whole")]
     assert all(np.array_equal(*arrays) for arrays in zip(*weights))

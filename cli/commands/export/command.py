@@ -164,6 +164,7 @@ def check_request(options):
 def check_head(options, model):
     """Raises ValueError for formats that require classes, if the model has no head, or a projection."""
     from keras_vit.export import FORMATS
+    from keras_vit.export.tflite.request import no_head
     from keras_vit.models.classification import check_no_projection, has_classes
 
     if has_classes(model):
@@ -174,7 +175,7 @@ def check_head(options, model):
     if "web" in options.formats:
         raise ValueError("A web page shows classes, but the model has no head. Omit the format web.")
     if is_classifier:
-        raise ValueError(f"{model.name} has no head to classify with. Pass --signatures embed.")
+        raise no_head(model, "--signatures embed")
 
 
 @dataclass(frozen=True)

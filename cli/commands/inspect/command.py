@@ -40,10 +40,7 @@ class Inspect:
     def run(self):
         """Reads the images, inspects the model and writes the report."""
         path = self._check_output()
-        check_model(
-            self.model,
-            f"Its attention cannot be read; keras-vit describe {self.model} prints its outputs.",
-        )
+        check_model(self.model, f"Its attention cannot be read; keras-vit describe {self.model} prints its outputs.")
         from keras_vit.atomic_write import write_file
         from keras_vit_cli.image_files import evenly_spaced, list_images, read_images, without_damaged
 

@@ -26,11 +26,7 @@ from keras_vit_cli.page import Section, details, figure_image, image_rows, pixel
 
 NUM_FILTERS = 28  # as in figure 7 of the paper
 NUM_NEIGHBORS = 5
-TARGETS = {
-    "mean_color": "its mean color",
-    "downsampled_color": "4 x 4 colors",
-    "pixels": "its pixels",
-}
+TARGETS = {"mean_color": "its mean color", "downsampled_color": "4 x 4 colors", "pixels": "its pixels"}
 AUTOENCODER_TEXT = (
     "Predictions of the masked autoencoder for masked patches, orange, which its encoder does not see. A model of "
     "normalized patches does not predict their brightness and contrast: each has the mean and deviation of its true "

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from keras_vit.weights.checkpoint import Checkpoint
-from keras_vit.weights.files import Tensors, checked, h5_arrays, open_h5, read_json
+from keras_vit.weights.files import Tensors, checked, read_json
+from keras_vit.weights.hdf5 import h5_arrays, open_h5
 from keras_vit.weights.naming import Source
 from keras_vit.weights.sources.arrays import respell
 from keras_vit.weights.sources.keras_attention import (

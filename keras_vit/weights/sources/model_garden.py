@@ -7,13 +7,7 @@ from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import DAMAGED_HINT, Tensors, checked
 from keras_vit.weights.naming import Source
 from keras_vit.weights.sources.arrays import respell
-from keras_vit.weights.sources.keras_attention import (
-    NAMING,
-    by_table_name,
-    model_arguments,
-    model_tensors,
-    table_shape,
-)
+from keras_vit.weights.sources.keras_attention import NAMING, by_table_name, model_arguments, model_tensors, table_shape
 
 MODEL_GARDEN = Source(
     "model_garden",

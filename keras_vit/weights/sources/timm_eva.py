@@ -10,14 +10,7 @@ import numpy as np
 from keras_vit.weights.checkpoint import Checkpoint
 from keras_vit.weights.files import Tensors
 from keras_vit.weights.sources import timm
-from keras_vit.weights.sources.arrays import (
-    Derived,
-    kernel_shape,
-    num_blocks,
-    read_arguments,
-    respell,
-    with_derived,
-)
+from keras_vit.weights.sources.arrays import Derived, kernel_shape, num_blocks, read_arguments, respell, with_derived
 
 # Names of eva.py, and before these of DINOv3's authors, to those of timm's ViT.
 SPELLINGS = (

@@ -12,7 +12,8 @@ from ai_edge_litert.interpreter import Interpreter
 from pixel_models import CLASSES, SIZE, converted, random_classifier, signature_functions
 from scenes import encoded, opened, scene
 
-from keras_vit.export.tflite.metadata import Description, with_metadata
+from keras_vit.export.tflite.description import Description
+from keras_vit.export.tflite.metadata import with_metadata
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,9 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from pixel_models import CLASSES, SIZE, converted
 
+from keras_vit.export.tflite.description import Description
 from keras_vit.export.tflite.flatbuffer import unpack_model
-from keras_vit.export.tflite.metadata import Description, read_description, with_metadata
+from keras_vit.export.tflite.metadata import read_description, with_metadata
 
 pytestmark = pytest.mark.slow
 

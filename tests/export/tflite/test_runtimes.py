@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from keras_vit.export import FORMATS
+from keras_vit.export.tflite.description import LITERT
 from keras_vit.export.tflite.graph import run_tflite
-from keras_vit.export.tflite.metadata import LITERT, read_description
+from keras_vit.export.tflite.metadata import read_description
 
 CLIENT = Path(__file__).with_name("runtime_client.py")
 # Those that change an answer; each with its version of TensorFlow's or LiteRT's, as `read_description` states them.

@@ -8,7 +8,8 @@ import tensorflow as tf
 from scenes import encoded, scene
 
 from keras_vit import Preprocessing
-from keras_vit.export.tflite.metadata import Description, read_description, with_metadata
+from keras_vit.export.tflite.description import Description
+from keras_vit.export.tflite.metadata import read_description, with_metadata
 from keras_vit.export.web import page
 from keras_vit.export.web.page import write_web_page
 

@@ -9,7 +9,7 @@ from PIL import Image
 from scenes import encoded
 
 from keras_vit.images.decoding import decode
-from keras_vit.recipes.data.transforms import decode_window
+from keras_vit.recipes.data.windows import decode_window
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])

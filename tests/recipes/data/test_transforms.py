@@ -12,14 +12,8 @@ from scenes import encoded
 
 from keras_vit import Preprocessing
 from keras_vit.images.decoding import decode
-from keras_vit.recipes.data.transforms import (
-    WINDOWS,
-    decode_window,
-    evaluation_transform,
-    inception_window,
-    torchvision_window,
-    training_transform,
-)
+from keras_vit.recipes.data.transforms import evaluation_transform, training_transform
+from keras_vit.recipes.data.windows import WINDOWS, decode_window, inception_window, torchvision_window
 from keras_vit.recipes.recipe import Data
 
 GOLDENS = np.load(DATA / "augment.npz")

@@ -15,9 +15,9 @@ from keras_vit.recipes.pretraining.masked_autoencoder import (
     masked_autoencoder_batches,
     masking_of,
     pixel_targets,
-    reconstruct,
 )
 from keras_vit.recipes.pretraining.patches import MASK
+from keras_vit.recipes.pretraining.reconstruction import reconstruct_masked
 from keras_vit.recipes.recipe import Data, MaskedAutoencoder, Run
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3)).astype("float32")
@@ -67,7 +67,7 @@ def model(trained_toy):
 
 
 def test_visible_patches_show_the_image(model):
-    drawn = reconstruct(model, PIXELS, MaskedAutoencoder(masked_fraction=0.5), seed=1)
+    drawn = reconstruct_masked(model, PIXELS, MaskedAutoencoder(masked_fraction=0.5), seed=1)
     cells = np.zeros((3, 16), bool)
     np.put_along_axis(cells, draw_masking((1, 0), 3, 16, 0.5).masked.numpy(), True, axis=1)
     np.testing.assert_array_equal(drawn.masked, np.kron(cells.reshape(3, 4, 4), np.ones((1, 4, 4), bool)))
@@ -83,12 +83,14 @@ def test_predictions_are_scaled_back_to_pixels(model):
     model.head.kernel.assign(np.zeros(model.head.kernel.shape))
     model.head.bias.assign(np.zeros(model.head.bias.shape))
     # One mean over the channels too: with the same scale for all of them, it is the mean of the pixels.
-    drawn = reconstruct(model, gray, replace(recipe, data=replace(recipe.data, mean=(0.5,) * 3, std=(0.25,) * 3)))
+    drawn = reconstruct_masked(
+        model, gray, replace(recipe, data=replace(recipe.data, mean=(0.5,) * 3, std=(0.25,) * 3))
+    )
     means = gray.reshape(3, 4, 4, 4, 4, 3).mean(axis=(2, 4, 5), keepdims=True)
     expected = np.broadcast_to(means, (3, 4, 4, 4, 4, 3)).reshape(3, 16, 16, 3)
     assert np.abs(drawn.predicted[drawn.masked] - expected[drawn.masked]).max() <= 0.51
     model.head.bias.assign(np.ones(model.head.bias.shape))
-    drawn = reconstruct(model, PIXELS, MaskedAutoencoder(normalize_targets=False))
+    drawn = reconstruct_masked(model, PIXELS, MaskedAutoencoder(normalize_targets=False))
     expected = np.round(255 * np.array([0.485 + 0.229, 0.456 + 0.224, 0.406 + 0.225]))
     np.testing.assert_array_equal(drawn.predicted[drawn.masked], np.broadcast_to(expected, (3 * 12 * 16, 3)))
 

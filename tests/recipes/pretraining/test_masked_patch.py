@@ -8,14 +8,13 @@ import tensorflow as tf
 
 from keras_vit.recipes.pretraining.masked_patch import (
     MaskedPatchModel,
-    color_of,
     draw_corruption,
     masked_patch_batches,
     patch_targets,
     quantize,
-    reconstruct,
 )
 from keras_vit.recipes.pretraining.patches import MASK
+from keras_vit.recipes.pretraining.reconstruction import color_of, reconstruct_corrupted
 from keras_vit.recipes.recipe import MaskedPatch, Run
 
 
@@ -154,7 +153,7 @@ def test_targets_are_of_the_corrupted_patches_from_raw_pixels(batches, pixels, t
 @pytest.mark.parametrize("target,side", list(zip(TARGETS, (4, 16, 16))))
 def test_reconstructions_equal_targets_where_nothing_is_corrupted(trained_toy, target, side):
     model = MaskedPatchModel(trained_toy(num_classes=0), target)
-    drawn = reconstruct(model, PIXELS, MaskedPatch(target=target, corrupted_fraction=0.25), seed=1)
+    drawn = reconstruct_corrupted(model, PIXELS, MaskedPatch(target=target, corrupted_fraction=0.25), seed=1)
     assert drawn.predicted.shape == drawn.targets.shape == (3, side, side, 3)
     assert drawn.inputs.shape == (3, 16, 16, 3) and drawn.masked.shape == (3, 16, 16)
     assert {array.dtype for array in (drawn.inputs, drawn.predicted, drawn.targets)} == {np.dtype("uint8")}

@@ -13,9 +13,17 @@ from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.recipe import Architecture, Augment, Data, MaskedPatch, Run, Supervised
 from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.runs.checkpoints import Checkpoints
-from keras_vit.recipes.runs.folder import begin_run, check_unchanged, prepare_run_folder, read_identity
+from keras_vit.recipes.runs.folder import (
+    begin_run,
+    check_same_run,
+    check_unchanged,
+    list_folder,
+    prepare_run_folder,
+    read_identity,
+)
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.training.optimizers import Adam
+from keras_vit.weights.files import are_of_run
 
 WORKERS = Workers(tf.distribute.get_strategy())
 DATA = ImageDataset("animals", ("ant", "bee", "cat"), {"train": 90, "test": 30}, lambda split: None)
@@ -84,7 +92,12 @@ def test_weights_determine_the_model(tmp_path):
 
 
 def begin(folder, dataset=DATA, workers=WORKERS, kind=Supervised):
-    return begin_run(str(folder), run_data(dataset, kind), workers)
+    return begin_run_of(str(folder), run_data(dataset, kind), workers)
+
+
+def begin_run_of(folder, data, workers=WORKERS):
+    began = check_same_run(folder, are_of_run(list_folder(folder)), data, {}, workers)
+    return begin_run(folder, data, {}, workers, began)
 
 
 def run_data(dataset=DATA, kind=Supervised):
@@ -155,9 +168,9 @@ def test_other_files_of_as_many_images_raise(tmp_path):
         file.write_bytes(i * b"x")
     data = Data(f"folder:{tmp_path / 'images'}", train_split="train", validation_split=None, test_split="test")
     recipe, folder = Supervised(data=data), str(tmp_path)
-    began = begin_run(folder, RunData(recipe), WORKERS)
+    began = begin_run_of(folder, RunData(recipe))
     (tmp_path / "step-1.index").touch()
-    assert began.files == begin_run(folder, RunData(recipe), WORKERS).files != ""
+    assert began.files == begin_run_of(folder, RunData(recipe)).files != ""
     check_unchanged(folder, RunData(recipe))
     train = tmp_path / "images" / "train"
     (train / "a/1.jpg").rename(train / "b/1.jpg")
@@ -165,7 +178,7 @@ def test_other_files_of_as_many_images_raise(tmp_path):
     with pytest.raises(ValueError, match="the files"):
         check_unchanged(folder, RunData(recipe))
     with pytest.raises(ValueError, match="the files"):
-        begin_run(folder, RunData(recipe), WORKERS)
+        begin_run_of(folder, RunData(recipe))
     for values in (began.__dict__ | {"files": ""}, {k: v for k, v in began.__dict__.items() if k != "files"}):
         (tmp_path / "run.json").write_text(json.dumps(values))  # a run that did not record them
         check_unchanged(folder, RunData(recipe))

@@ -6,12 +6,14 @@ import pytest
 import tensorflow as tf
 from simulated_tpu import simulated_tpu
 
+from keras_vit.recipes import train
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.processes.strategies import choose_strategy
-from keras_vit.recipes.recipe import Augment, MaskedPatch
+from keras_vit.recipes.recipe import Augment, Data, MaskedPatch, Run, Supervised
 from keras_vit.recipes.recipe.errors import RecipeError, SeveralErrors
-from keras_vit.recipes.runs.device_checks import check_devices
-from keras_vit.recipes.runs.open_run import open_run
+from keras_vit.recipes.runs import supervised
+from keras_vit.recipes.runs.folder import begin_run, read_identity
+from keras_vit.recipes.runs.open_run import check_devices, open_run
 from keras_vit.recipes.runs.run_data import RunData
 
 COPIES = Augment(mixup_alpha=0.8, repeats=9)  # with 32 images on two replicas, too few different ones to mix
@@ -21,12 +23,43 @@ def test_an_open_run_has_its_numbers_and_locks_its_folder(recipe):
     by_epochs = replace(recipe, total_steps=None, total_epochs=3.0)
     with open_run(by_epochs) as run:
         assert run.data.images == {"train": 1097, "validation": 200, "test": 500}
-        assert run.total_steps == 103 and run.data.class_counts("test").sum() == 500
+        assert run.data.total_steps == 103 and run.data.class_counts("test").sum() == 500
         assert len(run.data.class_names) == 10 and not run.workers.several
         with pytest.raises(OSError, match="run"), open_run(by_epochs):
             pytest.fail("opened twice")
     with open_run(by_epochs) as again:
         assert again.data.files == run.data.files
+
+
+class Built(Exception):
+    """A model was built."""
+
+
+def test_a_run_of_other_data_or_loss_is_refused_before_a_model_is_built(tmp_path, monkeypatch):
+    def build(*_):
+        raise Built
+
+    monkeypatch.setattr(supervised, "compile_classifier", build)
+    for path in ("train/a/1.jpg", "train/b/2.jpg", "test/a/3.jpg", "test/b/4.jpg"):
+        (file := tmp_path / "images" / path).parent.mkdir(parents=True)
+        file.touch()
+    data = Data(f"folder:{tmp_path / 'images'}", validation_split=None, batch_size=2)
+    run = Run(folder=str(tmp_path / "run"), resume=True)
+    recipe = Supervised(data=data, run=run)
+    with open_run(recipe) as opened:
+        assert opened.began is None
+        identity = begin_run(run.folder, opened.data, {}, opened.workers, opened.began)
+    (tmp_path / "run/step-1.index").touch()
+    with open_run(recipe) as opened:
+        assert opened.began == identity
+    with pytest.raises(Built):
+        train(recipe)
+    with pytest.raises(ValueError, match=r"another loss: that of the recipe \(there\), mse \(here\)"):
+        train(recipe, loss="mse")
+    (tmp_path / "images/train/a/5.jpg").touch()
+    with pytest.raises(ValueError, match=r"'train' \(2 there, 3 here\)"):
+        train(recipe)
+    assert read_identity(run.folder) == identity
 
 
 def test_all_that_the_data_excludes_is_said_together(recipe):

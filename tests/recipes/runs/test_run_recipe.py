@@ -88,16 +88,16 @@ def test_metrics_that_are_not_finite_stop_the_run(trained, folder, value):
 def test_model_is_written_before_anything_that_can_fail(trained, folder, monkeypatch):
     recipe, _ = trained
 
-    def evaluate(model, data, split):
+    def evaluate(model, data, dataset, split):
         assert keras_vit.load(folder / "model.keras").num_classes == 10
         assert (folder / "labels.txt").read_text().split() == list("0123456789")
         raise ValueError(f"the disk of {split} is gone")
 
-    monkeypatch.setattr(supervised_training, "evaluate", evaluate)
+    monkeypatch.setattr(supervised_training, "_evaluate", evaluate)
     with pytest.raises(ValueError, match=f"the disk of test is gone.*{folder}/model.keras.*run.resume=True"):
         run_recipe.run(recipe)
     assert not (folder / "metrics.json").exists()
-    monkeypatch.setattr(supervised_training, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.5, "images": 500})
+    monkeypatch.setattr(supervised_training, "_evaluate", lambda *_: {"loss": 2.0, "top1": 0.5, "images": 500})
     assert run_recipe.run(recipe) == {"loss": 2.0, "top1": 0.5, "images": 500}
 
 
@@ -138,7 +138,7 @@ def test_accuracies_that_a_constant_answer_has_are_reported(counts, right, guess
 
 def test_skipped_steps_and_accuracies_by_chance_are_reported(trained, folder, monkeypatch, capsys):
     recipe, settings = trained
-    monkeypatch.setattr(supervised_training, "evaluate", lambda *_: {"loss": 2.0, "top1": 0.1, "images": 500})
+    monkeypatch.setattr(supervised_training, "_evaluate", lambda *_: {"loss": 2.0, "top1": 0.1, "images": 500})
     settings["history"] = {"nonfinite_steps": [1, 3]}
     assert run_recipe.run(recipe)["nonfinite_steps"] == 3
     assert json.loads((folder / "metrics.json").read_text())["nonfinite_steps"] == 3

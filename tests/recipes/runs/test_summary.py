@@ -8,8 +8,7 @@ import tensorflow as tf
 from keras_vit.recipes.processes.strategies import choose_strategy
 from keras_vit.recipes.processes.workers import Workers
 from keras_vit.recipes.runs import summary
-from keras_vit.recipes.runs.device_checks import check_devices
-from keras_vit.recipes.runs.open_run import OpenRun
+from keras_vit.recipes.runs.open_run import OpenRun, check_devices
 from keras_vit.recipes.runs.run_data import RunData
 from keras_vit.recipes.runs.summary import describe_run
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_vit.recipes.processes import replicas
 from keras_vit.recipes.processes.jax_devices import JaxDevices
 from keras_vit.recipes.recipe import Architecture, Data, Optimizer, Run, Supervised
-from keras_vit.recipes.runs.device_checks import check_devices, check_precision
+from keras_vit.recipes.runs.open_run import check_devices, check_precision
 from keras_vit.recipes.runs.supervised import compile_classifier
 from keras_vit.recipes.training.accumulation import accumulate_gradients
 from keras_vit.recipes.training.callbacks import NonfiniteSteps

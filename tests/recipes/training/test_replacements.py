@@ -84,7 +84,7 @@ def test_interrupted_equals_uninterrupted(supervised, tmp_path):
     names = replaced["optimizer"], replaced["optimizer.momentum"], replaced["loss"], replaced["augment"]
     assert names == ("Signs", 0.9, "CategoricalFocalCrossentropy", "Sequential")
     for changed in ({}, {**own, "optimizer": partial(Signs, momentum=0.5)}, {**own, "augment": None}):
-        with pytest.raises(ValueError, match=r"another (optimizer|optimizer\.momentum|augment): .* \(there\)"):
+        with pytest.raises(ValueError, match=r"another (loss|optimizer\.momentum|augment): .* \(there\)"):
             train(recipe, **changed)
     resumed, _ = train(recipe, **own)
     assert_variables(resumed, everything(whole))

@@ -12,7 +12,7 @@ from goldens import DATA, golden_io
 
 import keras_vit
 from keras_vit.weights import open_checkpoint
-from keras_vit.weights.files import h5_arrays
+from keras_vit.weights.hdf5 import h5_arrays
 from keras_vit.weights.sources.keras_hub import KERAS_HUB, read_files
 
 CONVERTER = {"scale": [1 / 51] * 3, "offset": -2.5, "crop_to_aspect_ratio": False, "interpolation": "bicubic"}

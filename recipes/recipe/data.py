@@ -1,9 +1,5 @@
-"""The parts that all kinds of recipes share. Import them from `keras_vit.recipes.recipe`. No TensorFlow import here.
+"""The section of a recipe that describes its data. No TensorFlow import here."""
 
-Names of durations and sizes contain their unit. A step is one optimizer step; batch sizes are global (all replicas).
-"""
-
-import os
 import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -11,7 +7,6 @@ from typing import ClassVar, Literal
 from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.recipe.values import Checked
 
-PATTERN_SIGNS = "*?[\\"
 LARGEST_MAGNITUDES = {"big_vision": 30.0, "timm": 10.0}  # of RandAugment
 
 
@@ -180,126 +175,3 @@ class Data(Checked):
                 {"data.scaled_decoding": True, "data.cache": True},
                 [{"data.cache": False}, {"data.scaled_decoding": False}],
             )
-
-
-@dataclass(frozen=True)
-class Optimizer(Checked):
-    """Optimizer and learning-rate schedule: linear warmup from 0, then decay. Gradients are all-reduced, then clipped.
-
-    Args:
-        name: "sgd" has momentum 0.9 (the paper's fine-tuning); "adam" and "adamw" have beta 0.9 and `beta_2`; "muon" is
-            Muon with momentum 0.95 for the kernels inside the model, "adamw" for all else; "lion" has beta 0.9 and 0.99
-            and requires learning rates 3 to 10 times lower than "adamw"; "lamb" is for large batches and, without
-            weight decay, equals "adam".
-        learning_rate: Peak learning rate.
-        decay: "cosine" to 0; "linear" to 1e-5, as in the paper's code; "constant"; or "staircase": divided by 10 at
-            each fraction of the run in `staircase` (BiT).
-        staircase: Fractions of `total_steps`, used by decay "staircase".
-        warmup_steps: Steps of linear warmup.
-        weight_decay: Decoupled, times the learning rate, on kernels only; not for "adam". See docs/recipes.md.
-        global_clipnorm: Largest allowed norm of all gradients together; None for no clipping.
-        accumulation_steps: Gradient accumulation: number of parts of each replica's batch, one in memory at a time.
-        ema_momentum: Momentum of an exponential moving average (EMA) of the weights, used by evaluations and results;
-            None for no EMA. The paper's ImageNet runs have 0.9999.
-        layer_decay: Layer-wise learning-rate decay: factor from layer to layer, from the head down; None disables it.
-            0.65 to 0.75 are common.
-        beta_2: Decay of the mean squared gradients of "adam", "adamw", "muon" and "lamb"; not used by others.
-    """
-
-    place: ClassVar[str] = "optimizer."
-
-    name: Literal["adam", "adamw", "sgd", "muon", "lion", "lamb"] = "adam"
-    learning_rate: float = 1e-3
-    decay: Literal["cosine", "linear", "constant", "staircase"] = "cosine"
-    staircase: tuple[float, ...] = (0.3, 0.6, 0.9)
-    warmup_steps: int = 0
-    weight_decay: float = 0.0
-    global_clipnorm: float | None = 1.0
-    accumulation_steps: int = 1
-    ema_momentum: float | None = None
-    layer_decay: float | None = None
-    beta_2: float = 0.999
-
-    def _check_staircase(self):
-        stairs = self.staircase
-        if self.decay == "staircase" and (not stairs or [0, *stairs, 1] != sorted({0, *stairs, 1})):
-            raise RecipeError(
-                "The fractions of a staircase increase within (0, 1).",
-                {"optimizer.staircase": stairs},
-                {"optimizer.staircase": Optimizer.staircase},
-            )
-
-    def _check_weight_decay(self):
-        if self.weight_decay and self.name == "adam":
-            raise RecipeError(
-                "Adam has no weight decay.",
-                {"optimizer.name": self.name, "optimizer.weight_decay": self.weight_decay},
-                [{"optimizer.name": "adamw"}, {"optimizer.weight_decay": 0.0}],
-            )
-
-
-@dataclass(frozen=True)
-class Run(Checked):
-    """Devices, precision, checkpoints and logs of a run.
-
-    Args:
-        strategy: "auto" uses a TPU if there is one, else the workers of TF_CONFIG, else all GPUs, else the CPU.
-        precision: Dtype policy of the model. In "mixed_bfloat16", variables stay float32. "mixed_float16" is for GPUs
-            without bfloat16 (T4, V100): the loss is scaled, see `keras_vit.recipes.processes.replicas`.
-        remat: Part of each Transformer block that the backward pass recomputes instead of storing: less memory, more
-            computation, the same numbers. See `keras_vit.layers.EncoderBlock` and docs/tpu_memory.md.
-        shard_optimizer: Split the optimizer's state among all devices (ZeRO-1), with Keras on JAX: less memory, the
-            same numbers. See `keras_vit.recipes.processes.replicas` and docs/tpu.md.
-        seed: Seed of initial weights, data order, crops, masks and dropout.
-        steps_per_execution: Steps per call of the compiled training function. More is faster for small models and on
-            TPUs.
-        epoch_steps: Steps per epoch of Keras: between two validations, lines of log.csv and points of the curves.
-        folder: Folder of checkpoints, recipe, logs and trained model, local or "gs://..."; None to save nothing.
-        checkpoint_steps: Steps between two checkpoints.
-        keep_checkpoints: Number of checkpoints to keep.
-        resume: Resume from the last checkpoint in the folder, if there is one.
-        max_nonfinite_steps: A step with non-finite gradients changes no weight; this number in a row stops the run.
-        early_stopping_patience: Stop after this number of validations in a row without a new best one; None to train
-            all steps. The learning rate is then not decayed to its end, unless `optimizer.decay` is "constant".
-        restore_best_weights: The result has the weights of the best validation instead of the last ones.
-        monitor: Metric of validations that decides which is best: the lowest "loss" or the highest "top1".
-        tensorboard: Write scalars and images for TensorBoard into the folder.
-        join_seconds: With several processes: how long one waits for the others to start.
-    """
-
-    place: ClassVar[str] = "run."
-
-    strategy: Literal["auto", "tpu", "mirrored", "multi-worker", "one-device"] = "auto"
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    remat: Literal["mlp", "attention", "block"] | None = None
-    shard_optimizer: bool = False
-    seed: int = 0
-    steps_per_execution: int = 1
-    epoch_steps: int = 1_000
-    folder: str | None = None
-    checkpoint_steps: int = 1_000
-    keep_checkpoints: int = 3
-    resume: bool = False
-    max_nonfinite_steps: int = 10
-    early_stopping_patience: int | None = None
-    restore_best_weights: bool = False
-    monitor: Literal["loss", "top1"] = "loss"
-    tensorboard: bool = False
-    join_seconds: int = 600
-
-    @property
-    def chooses_weights(self) -> bool:
-        """Whether validations decide when the run ends, or which weights it returns."""
-        return self.early_stopping_patience is not None or self.restore_best_weights
-
-    def _check_folder(self):
-        if self.folder is not None and (signs := sorted(set(PATTERN_SIGNS).intersection(self.folder))):
-            plain = self.folder.translate(str.maketrans(PATTERN_SIGNS, "_" * len(PATTERN_SIGNS)))
-            raise RecipeError(
-                f"TensorFlow reads the path of a checkpoint as a pattern, so it must not contain {' '.join(signs)}",
-                {"run.folder": self.folder},
-                {"run.folder": plain},
-            )
-        if self.folder is not None and self.folder.startswith("~"):
-            expanded = os.path.expanduser(self.folder)
-            raise RecipeError("Only a shell expands ~", {"run.folder": self.folder}, {"run.folder": expanded})
