@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_vit.images import as_size
 from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
 from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
@@ -19,8 +20,8 @@ from keras_vit_cli.commands.report.command import REPORT, TABLE
 from keras_vit_cli.commands.report.evaluation import report_run
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default, process_variables
 from keras_vit_cli.output_folder import check_replaceable
-from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
-from keras_vit_cli.recipe_options import has_run
+from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
+from keras_vit_cli.recipe_options import has_run, option
 from keras_vit_cli.words import START, Group, OptionalOutput, corrupt_note
 
 OFFLINE_NOTE = (
@@ -64,7 +65,7 @@ class Finetune:
     output: OptionalOutput = None
     class_weight: Literal["balanced"] | None = None
     group: Group = None
-    preparation: Preparation = AS_STATED
+    preparation: Loading = AS_SAVED
 
     def run(self):
         """Trains, evaluates, exports, and prints what to do next."""
@@ -75,7 +76,15 @@ class Finetune:
         output = self.output or Path("runs") / name
         again = has_run(output)
         if again:
-            check_same_run(self.folder, self.weights, self.preparation.fields(), output, self.class_weight, self.group)
+            check_same_run(
+                self.folder,
+                self.weights,
+                self.preparation.fields(),
+                output,
+                self.class_weight,
+                self.group,
+                self.preparation.image_size,
+            )
         else:
             self._check_new_run(output)
         from keras_vit.recipes.run_recipe import run_unless_finished
@@ -111,7 +120,8 @@ class Finetune:
             images, (weights, model) = self._open(), self._load()
         if images.groups:
             images = replace(images, data=replace(images.data, group=str(output / GROUPS)))
-        recipe = choose_recipe(images, weights, model, output, self.class_weight, self._states_resize())
+        size = self.preparation.image_size
+        recipe = choose_recipe(images, weights, model, output, self.class_weight, self._states_resize(), size)
         # Before the training, since the run may be resumed.
         if images.copies or images.groups or any((output / name).exists() for name in (COPIES, GROUPS)):
             with run_lock(str(output), Workers(tf.distribute.get_strategy())):
@@ -237,6 +247,7 @@ def check_same_run(
     output: Path,
     class_weight: str | None = None,
     group: str | None = None,
+    image_size: int | tuple[int, int] | None = None,
 ):
     """Checks that a command asks for the run that its output folder has: images, weights, preparation and the others.
 
@@ -255,6 +266,9 @@ def check_same_run(
     if differing := _differing(data, preparation or {}):
         had.append(f"with {', '.join(f'{name} {_text(old)}' for name, old, _ in differing)}")
         received.append(", ".join(f"{name} {_text(new)}" for name, _, new in differing))
+    if image_size and as_size(image_size) != as_size(data.get("image_size", image_size)):
+        had.append(f"with {option('image_size', data['image_size'])}")
+        received.append(option("image_size", image_size))
     if class_weight not in (None, recipe.get("class_weight")):
         had.append("without --class-weight")
         received.append(f"--class-weight {class_weight}")

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import NamedTuple
 
-from keras_vit.images.rgb import open_image
+from keras_vit.images.rgb import open_image, orientation
 
 LONG = 0.75  # shorter side / longer side, that of 4:3: of longer images a central square is less
+EXCHANGED = 5  # from this orientation on, images are stored on their side
 DARK = 2**14  # a quarter of the range of 16 bits
 
 
@@ -14,7 +15,7 @@ class ImageFile(NamedTuple):
     """An image file.
 
     Attributes:
-        aspect: Shorter side / longer side.
+        aspect: Height / width of the upright image.
         brightest: The largest value of a gray image of 16 bits; None for other images.
     """
 
@@ -27,7 +28,8 @@ def look_at(file: str) -> ImageFile | None:
     try:
         with open_image(file) as image:
             deep = image.mode.startswith("I")
-            return ImageFile(min(image.size) / max(image.size), int(image.getextrema()[1]) if deep else None)
+            width, height = image.size[::-1] if orientation(image) >= EXCHANGED else image.size
+            return ImageFile(height / width, int(image.getextrema()[1]) if deep else None)
     except Exception:  # Pillow's readers raise errors of many kinds for damaged files
         return None
 
@@ -44,6 +46,7 @@ def notes_on_range(images: Iterable[ImageFile]) -> Iterator[str]:
         )
 
 
-def typical_aspect(images: Iterable[ImageFile]) -> float:
-    """Median of shorter side / longer side."""
-    return median(image.aspect for image in images)
+def typical_part(aspects: Iterable[float], size: tuple[int, int]) -> float:
+    """Median part of images of these aspects that is in the largest central part of the shape (height, width)."""
+    shape = size[0] / size[1]
+    return median(min(aspect / shape, shape / aspect) for aspect in aspects)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import BiT
+from keras_vit.images import as_size
 from keras_vit.messages import first_names
 from keras_vit.progress import Progress, duration, show_progress
 from keras_vit.recipes.configs.finetune import RECIPES, SMALL
@@ -25,7 +26,7 @@ from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.commands.finetune.copies import GROUPS, unite_copies
-from keras_vit_cli.commands.finetune.images import LONG, ImageFile, look_at, notes_on_range, typical_aspect
+from keras_vit_cli.commands.finetune.images import LONG, ImageFile, look_at, notes_on_range, typical_part
 from keras_vit_cli.copies import describe_copies, find_copies, hash_files
 from keras_vit_cli.recipe_options import recipe_flags
 
@@ -51,7 +52,7 @@ class ImageFolder:
         unreadable: Number of files of each split that are no images.
         copies: (test file, training file) of copies, see `find_copies`.
         groups: Of all images, if copies had to be united to keep them on one side of the split.
-        aspect: Shorter side / longer side of a typical image, in (0, 1].
+        aspects: Height / width of each image.
     """
 
     data: Data
@@ -60,7 +61,7 @@ class ImageFolder:
     unreadable: Counter[str]
     copies: tuple[tuple[str, str], ...] = ()
     groups: dict[str, str] | None = None
-    aspect: float = 1.0
+    aspects: tuple[float, ...] = (1.0,)
 
     def count(self, split: str) -> int:
         """Number of images of a split; 0 if the folder does not have it."""
@@ -110,7 +111,7 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     seen = [image for of_split in files.values() for image in of_split.values() if image]
     notes += notes_on_range(seen)
     counts_of_bad = Counter({split: len(of_split) for split, of_split in unreadable.items()})
-    images = ImageFolder(data, dataset, tuple(notes), counts_of_bad, aspect=typical_aspect(seen))
+    images = ImageFolder(data, dataset, tuple(notes), counts_of_bad, aspects=tuple(image.aspect for image in seen))
     if total <= MOST:
         readable = {split: [file for file, image in of_split.items() if image] for split, of_split in files.items()}
         images = _without_copies(images, readable, bad)
@@ -234,18 +235,20 @@ def choose_recipe(
     output: Path,
     class_weight: Literal["balanced"] | None = None,
     resize_is_stated: bool = False,
+    size: int | tuple[int, int] | None = None,
 ) -> Supervised:
     """The recipe for a folder; prints it, with the estimated time, as a command that repeats the training.
 
-    `model` is loaded from `weights`, without a head; `output` is the folder of the run. Of long images, a central
-    square shows too little: unless the resize is stated, they are squashed.
+    `model` is loaded from `weights`, without a head; `output` is the folder of the run; `size` is that of the images,
+    by default as of `image_size`. Where a central crop shows too little of the images, they are squashed unless the
+    resize is stated.
     """
     check_trainable(model)
     for note in folder.notes:
         print(f"Note: {note}")
     accelerator = any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices())
-    size = image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
-    if model.image_size != (size, size):
+    size = size or image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
+    if model.image_size != as_size(size):
         model = model.resized(size, name=model.name)
     recipe = replace(
         SMALL,
@@ -258,10 +261,13 @@ def choose_recipe(
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
-    if folder.aspect < LONG and recipe.data.evaluation_resize != "squash" and not resize_is_stated:
+    part, (height, width) = typical_part(folder.aspects, as_size(size)), as_size(size)
+    if part < LONG and recipe.data.evaluation_resize != "squash" and not resize_is_stated:
+        shape = "square" if height == width else f"part of the shape {height} x {width}"
         print(
-            f"Note: The central square of a typical image is {folder.aspect:.0%} of it. Images are squashed instead, "
-            f"also for exported files; for the square add --resize {recipe.data.evaluation_resize}"
+            f"Note: The central {shape} of a typical image is {part:.0%} of it. Images are squashed instead, also for "
+            f"exported files; to crop them add --resize {recipe.data.evaluation_resize}; for a rectangle add "
+            "--image-size HEIGHT WIDTH"
         )
         recipe = replace(recipe, data=replace(recipe.data, evaluation_resize="squash", evaluation_crop=1.0))
     print("\n".join(_description(folder, recipe, machine, depth)), flush=True)
@@ -273,7 +279,7 @@ def measure(model, data: Data, dataset: ImageDataset, accelerator: bool) -> Mach
     inputs = np.zeros((TIMED_IMAGES, *model.image_size, 3), "float32")
     model.predict_on_batch(inputs)
     forward_seconds = _seconds(lambda: model.predict_on_batch(inputs), REPEATS)
-    count, size = min(TIMED_IMAGES, dataset.splits[data.train_split]), model.image_size[0]
+    count, size = min(TIMED_IMAGES, dataset.splits[data.train_split]), model.image_size
     batches = training_pixels(replace(data, batch_size=count, image_size=size, resize_size=size), dataset, seed=0)
     decode_seconds = _seconds(lambda: list(batches.take(REPEATS)), 1) / REPEATS  # also prepares batches ahead
     return Machine(accelerator, forward_seconds / TIMED_IMAGES, decode_seconds / count)
@@ -321,7 +327,7 @@ def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:
     lines = [
         f"images    {images:,} to train on, {folder.count(data.test_split):,} in the test set; {len(names):,} classes: "
         f"{first_names(names)}",
-        f"weights   {recipe.weights}, {data.image_size} x {data.image_size} pixels, scaled by mean "
+        f"weights   {recipe.weights}, {data.input_size[0]} x {data.input_size[1]} pixels, scaled by mean "
         f"{_numbers(data.mean)} and std {_numbers(data.std)}",
         f"training  {recipe.total_steps:,} steps of {data.batch_size} images, each image {epochs:.3g} times; about "
         f"{duration(seconds)}, estimated from a timed forward pass",

@@ -121,6 +121,17 @@ def test_other_class_weights_are_an_error(run):
     check(run, class_weight="balanced")
 
 
+@pytest.mark.parametrize("size,others", [(224, [(224, 112), 112]), ([32, 128], [(128, 32), 32])])
+def test_another_image_size_is_an_error(run, size, others):
+    recipe = json.loads((run / "recipe.json").read_text())
+    recipe["data"]["image_size"] = size
+    (run / "recipe.json").write_text(json.dumps(recipe))
+    check_same_run(Path("photos"), None, None, run, image_size=size)
+    for other in others:
+        with pytest.raises(ValueError, match="--image-size .* Received: --image-size"):
+            check_same_run(Path("photos"), None, None, run, image_size=other)
+
+
 @pytest.mark.parametrize("name", ["moved", "copied/", "{}/moved"])
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_a_run_that_was_moved_or_copied_goes_on_where_it_is(run, name, is_finished, tmp_path, monkeypatch, run_cli):
