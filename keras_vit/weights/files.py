@@ -267,6 +267,7 @@ def _check_storage(path, file):
 
 # Written in the folder of a training: at its start, and at its end.
 RECIPE, RUN, MODEL, METRICS = "recipe.json", "run.json", "model.keras", "metrics.json"
+CONVERTED = "converted"  # folder of the images that TensorFlow does not read
 
 
 def checkpoint_steps(names: Iterable[str]) -> list[int]:

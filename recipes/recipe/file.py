@@ -31,10 +31,18 @@ def started_run(folder) -> bool:
 def read_run(folder) -> Recipe:
     """The recipe of the run in a folder, local or on gs://: its `run.folder` is this one, wherever the run began.
 
-    Raises errors of `read_recipe`.
+    So is the folder around the files of `data` that are within. Raises errors of `read_recipe`.
     """
     recipe = read_recipe(os.path.join(folder, RECIPE))
-    return dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, folder=str(folder)))
+    places = {name: getattr(recipe.data, name) for name in ("group", "converted")}
+    began = os.path.join(recipe.run.folder or "", "")
+    moved = {
+        name: os.path.join(folder, place.removeprefix(began))
+        for name, place in places.items()
+        if place and recipe.run.folder and place.startswith(began)
+    }
+    data = dataclasses.replace(recipe.data, **moved)
+    return dataclasses.replace(recipe, data=data, run=dataclasses.replace(recipe.run, folder=str(folder)))
 
 
 def read_recipe(file) -> Recipe:

@@ -117,6 +117,7 @@ class Data(Checked):
         group: Regular expression on the path of an image in a folder without splits, such as "patient(\\d+)": images
             with the same match, or the same first part in parentheses, are on one side of the split. Or a CSV file with
             the columns file,group: "<class>/<image>" and what it belongs to; other images are groups of their own.
+        converted: Folder in which `keras-vit finetune` stored those images of a folder that TensorFlow does not read.
     """
 
     place: ClassVar[str] = "data."
@@ -146,6 +147,7 @@ class Data(Checked):
     service: str | None = None
     max_corrupt: float = 0.01
     group: str | None = None
+    converted: str | None = None
 
     def __post_init__(self):
         for name in ("image_size", "resize_size"):

@@ -20,7 +20,7 @@ from keras_vit.weights.files import MODEL, RECIPE, RUN, are_of_run, checkpoint_s
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
 # and all others of `run`.
 RUN_IDENTITY = ("seed", "precision", "early_stopping_patience", "restore_best_weights", "monitor")
-DATA_LOCATIONS = ("data_dir", "service")
+DATA_LOCATIONS = ("data_dir", "service", "converted")
 VARIABLE = "run/.ATTRIBUTES/VARIABLE_VALUE"  # in a checkpoint, see `Checkpoints`
 
 

@@ -14,7 +14,7 @@ import tyro
 from keras_vit.images import as_size
 from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
-from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
+from keras_vit.weights.files import CONVERTED, METRICS, RECIPE, checkpoint_steps
 from keras_vit_cli.commands.export.command import Export, Format
 from keras_vit_cli.commands.report.command import REPORT, TABLE
 from keras_vit_cli.commands.report.evaluation import report_run
@@ -97,8 +97,8 @@ class Finetune:
 
     def _check_new_run(self, output: Path):
         check_all(
-            lambda: check_dataset(f"folder:{self.folder}"),
-            lambda: check_replaceable(output, RECIPE),
+            lambda: check_dataset(f"folder:{self.folder}", converts=True),
+            lambda: _check_replaceable(output),
             lambda: _check_no_export(output),
             lambda: check_weights(self.weights),
             self.preparation.fields,
@@ -115,9 +115,9 @@ class Finetune:
         from keras_vit_cli.commands.finetune.plan import choose_recipe
 
         if self.weights:
-            images, (weights, model) = check_all(self._open, self._load)
+            images, (weights, model) = check_all(lambda: self._open(output), self._load)
         else:  # there may be a download, which has to wait for the folder
-            images, (weights, model) = self._open(), self._load()
+            images, (weights, model) = self._open(output), self._load()
         if images.groups:
             images = replace(images, data=replace(images.data, group=str(output / GROUPS)))
         size = self.preparation.image_size
@@ -133,11 +133,15 @@ class Finetune:
     def _states_resize(self) -> bool:
         return "resize" in (self.preparation.fields() or {})
 
-    def _open(self):
+    def _open(self, output: Path):
         from keras_vit.recipes.configs.finetune import SMALL
+        from keras_vit_cli.commands.finetune.conversion import convert_images
         from keras_vit_cli.commands.finetune.plan import open_images
 
-        return open_images(self.folder, replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group))
+        converted, notes = convert_images(self.folder, output)
+        data = replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group, converted=converted)
+        images = open_images(self.folder, data)
+        return replace(images, notes=(*notes, *images.notes))
 
     def _load(self):
         """The name of the weights, and the model without a head."""
@@ -154,6 +158,12 @@ def _check_one_process():
             f"keras-vit finetune trains in one process, but the environment has {' and '.join(names)}. Unset "
             f"{'it' if len(names) == 1 else 'them'}; keras-vit train can train in several."
         )
+
+
+def _check_replaceable(output: Path):
+    """See `check_replaceable`; a start that was interrupted leaves images that it has converted."""
+    if not output.is_dir() or os.listdir(output) != [CONVERTED]:
+        check_replaceable(output, RECIPE)
 
 
 def _check_no_export(output: Path):

@@ -131,7 +131,7 @@ def _without_copies(images: ImageFolder, readable: dict[str, list[str]], bad: li
         groups = unite_copies(hashes, path, named, groups_of(path, data.group, named))
         if groups:
             united = len(named) - len({groups[file] for file in files})
-            dataset = open_folder(path, images.dataset.name, groups)
+            dataset = open_folder(path, images.dataset.name, groups, data.converted)
             note = (
                 f"{united:,} images stay beside their copies, on one side of the split ({GROUPS} in the run's folder)"
             )
@@ -174,7 +174,7 @@ def _few_images(folder: ImageFolder) -> Iterator[str]:
 
 
 def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
-    dataset = open_dataset(Data(dataset=f"folder:{folder}", group=data.group))
+    dataset = open_dataset(Data(dataset=f"folder:{folder}", group=data.group, converted=data.converted))
     by_name = {name.lower(): name for name in dataset.splits}
     train, test, validation = (
         next((by_name[name] for name in names if name in by_name), None) for names in (TRAINING, TEST, VALIDATION)
@@ -191,7 +191,9 @@ def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
             f"{folder} has folders in its folders {first_names(dataset.splits)}. Expected {folder}/<class>/<image>, or "
             f"the splits {folder}/train/<class>/<image> and {folder}/test/<class>/<image>."
         )
-    return _with_splits(folder / (train or next(iter(dataset.splits))), data)
+    inner = train or next(iter(dataset.splits))
+    converted = data.converted and os.path.join(data.converted, inner)
+    return _with_splits(folder / inner, replace(data, converted=converted))
 
 
 def _examples(dataset, split) -> tuple[np.ndarray, np.ndarray]:
