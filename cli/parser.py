@@ -97,7 +97,8 @@ def _values(hint, name) -> str:
     """What follows an option of a type: N for an integer, X for another number, else the last word of its name."""
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, types.UnionType):
-        return max((_values(each, name) for each in inner if each is not type(None)), key=len)
+        *_, one, most = ["", *sorted((_values(each, name) for each in inner if each is not type(None)), key=len)]
+        return f"{one} [{most.removeprefix(f'{one} ')}]" if one and most.startswith(f"{one} ") else most
     if kind is Literal:
         return "|".join(map(str, inner))
     if kind is tuple:

@@ -86,10 +86,11 @@ class LoadingFlags(PreprocessingFlags):
     """How images are prepared, if it is not as the weights state.
 
     Args:
-        image_size: Side of the model's images in pixels. Positions are resampled to it.
+        image_size: Height and width of the model's images in pixels, or one number for a square. Positions are
+            resampled to it.
     """
 
-    image_size: Annotated[int | None, tyro.conf.arg(metavar="PIXELS")] = None
+    image_size: Annotated[int | tuple[int, int] | None, tyro.conf.arg(metavar="HEIGHT [WIDTH]")] = None
 
     def load(self, weights, **arguments):
         """`keras_vit.load` with these options."""

@@ -12,7 +12,7 @@ import tyro
 from keras_vit.intervals import percent, wilson_interval
 from keras_vit.weights.files import RECIPE
 from keras_vit_cli.commands.report.command import TABLE, check_output, print_written
-from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
+from keras_vit_cli.inputs import check_dataset, check_weights, converted_images, is_exported
 from keras_vit_cli.output_folder import check_table, json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.words import BatchSize, DataDir, Dataset, Group, Json, MaxCorrupt, Model, Split
@@ -112,7 +112,9 @@ class Evaluate:
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.recipe import Data
 
-        return open_dataset(Data(name, group=self.group, data_dir=self.data_dir, max_corrupt=self.max_corrupt))
+        converted = converted_images(self.model, name)
+        data = Data(name, group=self.group, data_dir=self.data_dir, max_corrupt=self.max_corrupt, converted=converted)
+        return open_dataset(data)
 
     def _find_copies(self) -> list[tuple[str, str]]:
         from keras_vit_cli.copies import find_copies, hash_split

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from keras_vit_cli.inputs import check_model_and_dataset, check_weights
+from keras_vit_cli.inputs import check_model_and_dataset, check_weights, converted_images
 from keras_vit_cli.preprocessing_flags import AS_SAVED, AS_STATED, Loading, Preparation
 from keras_vit_cli.words import BatchSize, DataDir, Dataset, Group, Model, Output, Split, TrainSplit
 
@@ -46,7 +46,14 @@ class Probe:
         from keras_vit.recipes.evaluation.probe import knn, linear_probe
         from keras_vit.recipes.recipe import Data
 
-        dataset = open_dataset(Data(dataset=self.dataset, group=self.group, data_dir=self.data_dir))
+        dataset = open_dataset(
+            Data(
+                dataset=self.dataset,
+                group=self.group,
+                data_dir=self.data_dir,
+                converted=converted_images(self.model, self.dataset),
+            )
+        )
         check_several_classes(dataset)
         model = self.preparation.load(self.model)
         (train, labels), (test, test_labels) = (
@@ -111,6 +118,7 @@ class FewShot:
             test_split=self.split,
             group=self.group,
             data_dir=self.data_dir,
+            converted=converted_images(self.model, self.dataset),
         )
         recipe = few_shot.FewShot(data, self.shots, self.seeds, self.l2, self.batch_size, self.resizing)
         check_several_classes(open_dataset(data))  # before the model is loaded, which may print

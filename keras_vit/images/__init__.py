@@ -4,6 +4,7 @@ Every published ViT except DeiT takes RGB pixels in [-1, 1] (google-research/vis
 Keras is imported in functions, because reading a checkpoint needs sizes but no Keras.
 """
 
+from collections.abc import Sequence
 from numbers import Integral
 
 import numpy as np
@@ -50,6 +51,12 @@ def as_size(size, name: str = "image_size") -> tuple[int, int]:
     return int(pair[0]), int(pair[1])
 
 
+def shortest_size(size: Sequence[int]) -> int | tuple[int, int]:
+    """The inverse of `as_size`: one number for a square, else (height, width)."""
+    height, width = size
+    return height if height == width else (height, width)
+
+
 def patch_grid(image_size, patch_size) -> tuple[int, int]:
     """Number of patches in an image, as (rows, columns).
 
@@ -61,7 +68,7 @@ def patch_grid(image_size, patch_size) -> tuple[int, int]:
     if any(side % step for side, step in zip(image, patch)):
         smaller = tuple(side // step * step for side, step in zip(image, patch))
         larger = tuple(-(-side // step) * step for side, step in zip(image, patch))
-        fitting = [size[0] if len(set(size)) == 1 else size for size in (smaller, larger) if all(size)]
+        fitting = [shortest_size(size) for size in (smaller, larger) if all(size)]
         raise ValueError(
             f"An image of {image} pixels (height, width) cannot be cut into patches of {patch}. "
             f"Use image_size={' or image_size='.join(map(str, fitting))}, or another patch_size."

@@ -179,12 +179,21 @@ def turned_upright(image):
     """A Pillow image turned by its EXIF orientation; the same object if it is upright or its EXIF data is damaged."""
     from PIL import ImageOps
 
-    try:
-        if image.format != "TIFF" and image.getexif().get(ORIENTATION) in TURNED:  # Pillow turns TIFF itself
+    with suppress(Exception):  # nearly anything; the image itself may be intact
+        if orientation(image) in TURNED:
             return ImageOps.exif_transpose(image)
-    except Exception:  # nearly anything; the image itself may be intact
-        pass
     return image
+
+
+def orientation(image) -> int:
+    """The EXIF orientation of a Pillow image: 1 (upright) to 8; 1 if the data is missing or damaged.
+
+    From 5 on, height and width of the upright image are those that are stored, exchanged.
+    """
+    with suppress(Exception):
+        if image.format != "TIFF" and (value := image.getexif().get(ORIENTATION)) in TURNED:  # Pillow turns TIFF itself
+            return int(value)
+    return 1
 
 
 def reduce_to_8_bits(image):

@@ -207,6 +207,7 @@ def checked(path, name, array):
 
 # Written in the folder of a training: at its start, and at its end.
 RECIPE, RUN, MODEL, METRICS = "recipe.json", "run.json", "model.keras", "metrics.json"
+CONVERTED = "converted"  # folder of the images that TensorFlow does not read
 
 
 def checkpoint_steps(names: Iterable[str]) -> list[int]:

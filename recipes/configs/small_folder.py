@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from keras_vit.images import shortest_size
 from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.recipes.recipe import Supervised
 
@@ -40,11 +41,17 @@ class Machine:
     decode_seconds: float
 
 
-def image_size(preprocessing: Preprocessing, accelerator: bool, patch_size: tuple[int, int] = (1, 1)) -> int:
-    """Side of the training images: that of the weights, on a CPU at most 224 pixels if the patches fit."""
-    side = max(preprocessing.image_size)
-    fits = all(LARGEST_IMAGE_ON_A_CPU % patch == 0 for patch in patch_size)
-    return side if accelerator or not fits else min(side, LARGEST_IMAGE_ON_A_CPU)
+def image_size(
+    preprocessing: Preprocessing, accelerator: bool, patch_size: tuple[int, int] = (1, 1)
+) -> int | tuple[int, int]:
+    """Size of the training images: that of the weights, on a CPU shrunk to at most the pixels of 224 x 224."""
+    sides = preprocessing.image_size
+    shrink = LARGEST_IMAGE_ON_A_CPU / math.sqrt(math.prod(sides))
+    if accelerator or shrink >= 1:
+        return shortest_size(sides)
+    return shortest_size(
+        [max(patch, int(side * shrink + 1e-6) // patch * patch) for side, patch in zip(sides, patch_size)]
+    )
 
 
 def batch_size(images: int, accelerator: bool) -> int:
@@ -78,7 +85,12 @@ def trainable_blocks(machine: Machine, images_seen: float, depth: int) -> int | 
 
 
 def fit_to_folder(
-    recipe: Supervised, images: int, preprocessing: Preprocessing, size: int, depth: int, machine: Machine
+    recipe: Supervised,
+    images: int,
+    preprocessing: Preprocessing,
+    size: int | tuple[int, int],
+    depth: int,
+    machine: Machine,
 ) -> Supervised:
     """The settings for a folder in `finetune-small` with dataset, splits and weights; a BiT has the depth 0."""
     batch, epochs = batch_size(images, machine.accelerator), total_epochs(images)

@@ -34,7 +34,7 @@ def open_dataset(data: Data) -> ImageDataset:
     source, _, path = data.dataset.partition(":")
     path = os.path.expanduser(path)
     if source == "folder":
-        return open_folder(path, data.dataset, data.group)
+        return open_folder(path, data.dataset, data.group, data.converted)
     if source == "csv":
         return open_csv(path, data.dataset)
     if source == "hf":

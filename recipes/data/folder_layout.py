@@ -9,8 +9,8 @@ from pathlib import Path
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
 HEIC = (".heic", ".heif")
 HEIC_FIX = (
-    "TensorFlow does not decode HEIC: save such files as JPEG, or as TFRecords by keras-vit prepare, which reads "
-    "them after pip install pillow-heif"
+    "TensorFlow does not decode HEIC: save such files as JPEG, or use keras-vit finetune, or TFRecords of keras-vit "
+    "prepare, which read them after pip install pillow-heif"
 )
 LABELS_IN_A_FILE = (
     "If a text file has the labels, write them to /path/test.csv, below the line image,label a line for each image, "
@@ -19,9 +19,12 @@ LABELS_IN_A_FILE = (
 LEVELS = 2  # of folders in a dataset's: splits and classes
 
 
-def check_layout(path: str):
-    """Raises ValueError if a local folder has no images in folders; what else is wrong is found when it is opened."""
-    if any(folder != path for folder in image_folders(path)):
+def check_layout(path: str, extensions: tuple[str, ...] = EXTENSIONS):
+    """Raises ValueError if a local folder has no images in folders; what else is wrong is found when it is opened.
+
+    Images are files with these extensions; ("",) are all files.
+    """
+    if any(folder != path for folder in image_folders(path, extensions=extensions)):
         return
     files = (os.path.join(folder, name) for folder, names in walk(path) for name in names)
     raise ValueError(wrong_layout(path, (os.path.relpath(file, path) for file in files)))
@@ -36,18 +39,29 @@ def walk(path: str) -> Iterator[tuple[str, list[str]]]:
         yield folder, sorted(name for name in names if not name.startswith("."))
 
 
-def image_folders(path: str, levels: int = LEVELS) -> Iterator[str]:
+def converted_files(folder: str | None) -> dict[str, str]:
+    """What is stored in place of images that TensorFlow does not read: name in the dataset's folder -> path.
+
+    `folder` is that of `Data.converted`: it has files such as cat/1.tif.png, for cat/1.tif.
+    """
+    if folder is None:
+        return {}
+    files = (os.path.join(parent, name) for parent, names in walk(folder) for name in names)
+    return {os.path.splitext(os.path.relpath(file, folder))[0]: file for file in files}
+
+
+def image_folders(path: str, levels: int = LEVELS, extensions: tuple[str, ...] = EXTENSIONS) -> Iterator[str]:
     """Yields this folder and those in it, up to some levels, that contain images or cannot be read. Local ones only."""
     try:
         entries = [entry for entry in os.scandir(path) if not entry.name.startswith(".")]
     except OSError:
         yield path
         return
-    if any(_is_image(entry.name) for entry in entries):
+    if any(_is_image(entry.name, extensions) and not entry.is_dir() for entry in entries):
         yield path
     for entry in entries:
         if levels and entry.is_dir():
-            yield from image_folders(entry.path, levels - 1)
+            yield from image_folders(entry.path, levels - 1, extensions)
 
 
 def wrong_layout(path: str, files: Iterable[str]) -> str:
@@ -68,8 +82,8 @@ def wrong_layout(path: str, files: Iterable[str]) -> str:
     )
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(EXTENSIONS) and not name.startswith(".")
+def _is_image(name: str, extensions: tuple[str, ...] = EXTENSIONS) -> bool:
+    return name.lower().endswith(extensions) and not name.startswith(".")
 
 
 @functools.cache

@@ -12,15 +12,25 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit.messages import first_names
-from keras_vit.recipes.data.folder_layout import EXTENSIONS, HEIC, HEIC_FIX, log_once, walk, wrong_layout
+from keras_vit.recipes.data.folder_layout import (
+    EXTENSIONS,
+    HEIC,
+    HEIC_FIX,
+    converted_files,
+    log_once,
+    walk,
+    wrong_layout,
+)
 from keras_vit.recipes.data.groups import ImageTable, check_groups, groups_of, splits_of
 from keras_vit.recipes.data.image_dataset import ImageDataset, fixed_orders, split_ranges
 
 TEST_FRACTION = 0.2
 
 
-def open_folder(path: str, name: str, group: str | ImageTable | None = None) -> ImageDataset:
-    """Lists the images of a folder; `group` is that of `Data`, or its table.
+def open_folder(
+    path: str, name: str, group: str | ImageTable | None = None, converted: str | None = None
+) -> ImageDataset:
+    """Lists the images of a folder; `group` and `converted` are those of `Data`, or `group` its table.
 
     A folder without splits, /path/<class>/<image>, gets those of the table, or "train" and "test" by `split_by_hash`.
     The order of a split's images is a fixed permutation, so that a part such as "train[:98%]" has images of all
@@ -29,7 +39,8 @@ def open_folder(path: str, name: str, group: str | ImageTable | None = None) -> 
     laid out in another way, a file without a group, and a group in several splits raise ValueError.
     """
     check_folder(path)
-    files, unused, groups = _list_splits(path, group)
+    stored = converted_files(converted)
+    files, unused, groups = _list_splits(path, group, stored)
     if not files:
         raise ValueError(wrong_layout(path, walk_files(path)))
     class_names = tuple(sorted({class_name for pairs in files.values() for class_name, _ in pairs}))
@@ -44,10 +55,11 @@ def open_folder(path: str, name: str, group: str | ImageTable | None = None) -> 
         examples = []
         for part, start, end in split_ranges(splits, split, name, cuts):
             for class_name, file in (files[part][i] for i in orders[part][start:end]):
-                examples.append((tf.io.gfile.join(path, file), labels[class_name]))
-        paths, targets = zip(*examples) if examples else ((), ())
-        paths = tf.constant(paths, tf.string)
-        return tf.data.Dataset.from_tensor_slices((paths, paths, np.array(targets, "int64")))
+                place = tf.io.gfile.join(path, file)
+                examples.append((place, stored.get(file, place), labels[class_name]))
+        names, paths, targets = zip(*examples) if examples else ((), (), ())
+        columns = tf.constant(names, tf.string), tf.constant(paths, tf.string), np.array(targets, "int64")
+        return tf.data.Dataset.from_tensor_slices(columns)
 
     of_names = {tf.io.gfile.join(path, file): of_file for file, of_file in groups.items()}
     return ImageDataset(name, class_names, splits, read, stores_paths=True, groups=of_names or None, cuts=cuts or None)
@@ -110,18 +122,20 @@ def _list_names(path) -> list[str]:
     return names
 
 
-def _list_splits(path, group):
+def _list_splits(path, group, stored):
     """The images of each split that has some, [(class, file)], the files that are not used, by reason, and the groups.
 
-    Files are relative to the path. Whether its folders are splits or classes is what more of the images say.
+    Files are relative to the path. Whether its folders are splits or classes is what more of the images say. `stored`
+    is that of `converted_files`.
     """
     splits, unused = {}, {}
     for split in list_folders(path):
-        images, others = _class_files(tf.io.gfile.join(path, split))
+        in_split = {file.removeprefix(f"{split}/") for file in stored if file.startswith(f"{split}/")}
+        images, others = _class_files(tf.io.gfile.join(path, split), in_split)
         splits[split] = [(class_name, f"{split}/{file}") for class_name, file in images]
         for file, reason in others:
             unused.setdefault(reason, []).append(f"{split}/{file}")
-    loose, others = _class_files(path)
+    loose, others = _class_files(path, stored)
     if len(loose) > sum(map(len, splits.values())):
         groups, unused = groups_of(path, group, loose), {}
         for file, reason in others:
@@ -172,15 +186,18 @@ def _hash(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:6]) / 2**48
 
 
-def _class_files(path):
-    """Sorted (class, "<class>/<image>") of a split's folder, and (file, reason) of the files that are not used."""
+def _class_files(path, stored):
+    """Sorted (class, "<class>/<image>") of a split's folder, and (file, reason) of the files that are not used.
+
+    Those among `stored` are images.
+    """
     images, others = [], []
     for class_name in list_folders(path):
         files = list_files(class_name, path)
         if not files:
             others.append((class_name, "empty folders"))
         for file in files:
-            if reason := _reason_not_to_read(path, file):
+            if file not in stored and (reason := _reason_not_to_read(path, file)):
                 others.append((file, reason))
             else:
                 images.append((class_of(file), file))

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_vit.images import as_size
 from keras_vit.images.decoding import decode, resize_and_crop
 from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.recipes.data.augment import ERASING_ATTEMPTS, augmentation, erase
@@ -19,7 +20,7 @@ SIMPLE_MARGIN = 4  # pixels, of the crop "simple" (facebookresearch/deit, augmen
 
 
 def training_transform(data: Data, seed: int, mean, std, max_value: int = 255, augment=None):
-    """Returns the function from (index, image) to an image (size, size, 3) float32, (x / 255 - mean) / std.
+    """Returns the function from (index, image) to an image (height, width, 3) float32, (x / 255 - mean) / std.
 
     Args:
         seed: With the index of the image in the run, a scalar int64, it determines all randomness.
@@ -28,7 +29,7 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255, a
     """
     distort, num_distort_draws = augmentation(data.augment, data.mean)
     num_crop_draws, num_erase_draws = 2, 1 + 4 * ERASING_ATTEMPTS if data.augment.erasing else 0
-    size, in_uint8 = data.image_size, num_distort_draws > 0
+    size, in_uint8 = data.input_size, num_distort_draws > 0
     scale = PIXELS if in_uint8 or augment else _scale_before_resize(mean, std)
 
     # Mean 0 and standard deviation 1 where the recipe's mean and std normalize the images.
@@ -55,12 +56,12 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255, a
         if data.crop == "simple":
             image = _random_crop(_with_margin(image, data), size, crop_draws)
         elif data.crop == "resize":
-            image = _random_crop(resize(image, (data.resize_size,) * 2, data), size, crop_draws)
+            image = _random_crop(resize(image, as_size(data.resize_size), data), size, crop_draws)
         else:
-            image = resize(image, (size, size), data)
+            image = resize(image, size, data)
         if data.crop == "pad":
-            image = _random_crop(_padded(image, size // 8, *scale), size, crop_draws)
-        image = tf.ensure_shape(image, (size, size, 3))
+            image = _random_crop(_padded(image, *scale), size, crop_draws)
+        image = tf.ensure_shape(image, (*size, 3))
         if data.interpolation == "bicubic" and (in_uint8 or augment):  # values may be outside of [0, 255]
             image = tf.clip_by_value(image, 0.0, 255.0)
         if in_uint8:
@@ -95,7 +96,7 @@ def _augmented(augment, image, key):
 def evaluation_preprocessing(data: Data) -> Preprocessing:
     """How evaluation images are prepared, and how the trained model prepares others."""
     return Preprocessing(
-        (data.image_size, data.image_size),
+        data.input_size,
         resize=data.evaluation_resize,
         crop_fraction=data.evaluation_crop,
         interpolation=data.interpolation,
@@ -106,7 +107,7 @@ def evaluation_preprocessing(data: Data) -> Preprocessing:
 
 
 def evaluation_transform(data: Data):
-    """Returns the function from an encoded image to (size, size, 3) float32, as `evaluation_preprocessing`."""
+    """Returns the function from an encoded image to (height, width, 3) float32, as `evaluation_preprocessing`."""
     preprocessing = evaluation_preprocessing(data)
 
     def transform(encoded):
@@ -151,21 +152,24 @@ def resize(image, size, data: Data):
 
 
 def _with_margin(image, data: Data):
-    """The shorter side at `image_size`, as torchvision's Resize, and 4 pixels mirrored around the image."""
+    """Resized until it covers `image_size`, as torchvision's Resize for a square, and 4 pixels mirrored around it."""
     sides = tf.cast(tf.shape(image)[:2], tf.float64)
-    shape = tf.cast(sides * data.image_size / tf.reduce_min(sides) + 1e-6, tf.int32)
+    size = tf.constant(data.input_size, tf.float64)
+    longest = tf.argmax(size / sides)  # times as long
+    shape = tf.cast(sides * size[longest] / sides[longest] + 1e-6, tf.int32)
     margin = [[SIMPLE_MARGIN, SIMPLE_MARGIN]] * 2
     return tf.pad(resize(image, shape, data), [*margin, [0, 0]], "REFLECT")
 
 
-def _padded(image, pixels, mean, std):
-    """Pads all sides of an image, normalized by mean and std, with black."""
+def _padded(image, mean, std):
+    """Pads an image, normalized by mean and std, with black: on each side an eighth of its height or width."""
     black = -np.divide(mean, std).astype("float32")
-    return tf.pad(image - black, [[pixels, pixels], [pixels, pixels], [0, 0]]) + black
+    rows, columns = (side // 8 for side in image.shape[:2])
+    return tf.pad(image - black, [[rows, rows], [columns, columns], [0, 0]]) + black
 
 
 def _random_crop(image, size, draws):
-    """A random square of a larger image; `draws` are two random numbers in [0, 1)."""
-    room = tf.cast(tf.shape(image)[:2] - size + 1, tf.float32)
+    """A random part of a larger image, of this (height, width); `draws` are two random numbers in [0, 1)."""
+    (height, width), room = size, tf.cast(tf.shape(image)[:2] - size + 1, tf.float32)
     top, left = tf.unstack(tf.cast(draws * room, tf.int32))
-    return image[top : top + size, left : left + size]
+    return image[top : top + height, left : left + width]

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import tensorflow as tf
 
 from keras_vit.images.decoding import decode, is_upright_jpeg, jpeg_shape
@@ -56,7 +57,7 @@ def torchvision_window(key, min_area: float):
 WINDOWS = {"inception": inception_window, "torchvision": torchvision_window}
 
 
-def decode_window(encoded, window, least_size: int | None = None):
+def decode_window(encoded, window, least_size: tuple[int, int] | None = None):
     """Decodes a window of an image; of an upright JPEG file, not much more than the window is decoded.
 
     JPEG files store colors at a lower resolution than brightness: at the edge of the window, colors may differ a little
@@ -64,9 +65,9 @@ def decode_window(encoded, window, least_size: int | None = None):
 
     Args:
         window: Function from the image's shape, (H, W, any) int32, to (top, left, height, width) int32.
-        least_size: Pixels: JPEG files are decoded at the smallest of 1/8, 1/4, 1/2 and 1 of their size that leaves both
-            sides of the window at least this long; None for their size. The decoder's mean over 2 x 2, 4 x 4 or 8 x 8
-            pixels is then the first part of a resize, and takes less time than decoding all of them.
+        least_size: (height, width): JPEG files are decoded at the smallest of 1/8, 1/4, 1/2 and 1 of their size that
+            leaves both sides of the window at least this long; None for their size. The decoder's mean over 2 x 2, 4 x
+            4 or 8 x 8 pixels is then the first part of a resize, and takes less time than decoding all of them.
 
     Returns:
         (height, width, 3) uint8, of which both sides are divided by the factor that JPEG files are scaled by.
@@ -77,7 +78,8 @@ def decode_window(encoded, window, least_size: int | None = None):
         area = window(shape)
         if least_size is None:
             return tf.io.decode_and_crop_jpeg(encoded, area, channels=3)
-        fitting = tf.reduce_sum(tf.cast(tf.reduce_min(area[2:]) >= least_size * tf.constant(FACTORS[1:]), tf.int32))
+        fits = tf.reduce_all(area[2:] >= np.outer(FACTORS[1:], least_size), 1)
+        fitting = tf.reduce_sum(tf.cast(fits, tf.int32))
         return tf.switch_case(fitting, [partial(_scaled_window, encoded, shape, area, factor) for factor in FACTORS])
 
     def from_pixels():

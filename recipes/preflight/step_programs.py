@@ -65,7 +65,7 @@ class RecipePrograms(StepPrograms):
 
     def batch_specs(self, kind, batch_size):
         data, training = self.recipe.data, kind == "training"
-        images = _floats(batch_size, data.image_size, data.image_size, 3)
+        images = _floats(batch_size, *data.input_size, 3)
         labels = tf.TensorSpec((batch_size,), tf.int64)
         if not self.recipe.has_labels:
             shapes = tf.data.Dataset.range(1).map(lambda _: (tf.zeros(images.shape), tf.zeros(batch_size, tf.int64)))

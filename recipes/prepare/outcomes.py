@@ -116,9 +116,7 @@ def examine(name: str, path: str, test_images: HashIndex | None = None):
 
     Returns:
         (STORED, name, example), (UNREADABLE, name, (error,)), or (DUPLICATE, name, (test image, different bits,
-        whether it is mirrored)). The example has "image", "file_name" and "label", the class. Its image is the file
-        itself if that is a JPEG or PNG file, otherwise the (first) image in it as PNG, with 16 bits if it has more
-        than 8. An image whose EXIF orientation is not upright is turned and encoded again.
+        whether it is mirrored)). The example has "image", see `encode`, "file_name" and "label", the class.
     """
 
     def outcome():
@@ -127,7 +125,7 @@ def examine(name: str, path: str, test_images: HashIndex | None = None):
         duplicate = test_images.nearest(hashes) if test_images else None
         if duplicate:
             return DUPLICATE, name, duplicate
-        return STORED, name, {"image": _encode(content), "file_name": name, "label": class_of(name)}
+        return STORED, name, {"image": encode(content), "file_name": name, "label": class_of(name)}
 
     return _or_unreadable(name, outcome)
 
@@ -171,7 +169,13 @@ def _fingerprint(content):
         return fingerprint(image)
 
 
-def _encode(content):
+def encode(content: bytes) -> bytes:
+    """The content of an image file as TensorFlow reads it.
+
+    It is the file itself if that is a JPEG or PNG file, otherwise the (first) image in it as PNG, with 16 bits if it
+    has more than 8. An image whose EXIF orientation is not upright is turned and encoded again. Damaged files raise
+    errors of many kinds.
+    """
     with open_image(io.BytesIO(content)) as opened:
         image, is_jpeg = turned_upright(opened), opened.format in ("JPEG", "MPO")  # MPO: a JPEG file, then another
         if image is opened and (is_jpeg or opened.format == "PNG"):

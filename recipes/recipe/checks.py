@@ -6,7 +6,7 @@ Recipes and their sections check their own fields when they are created; runs/ h
 import math
 import os
 
-from keras_vit.images import as_size
+from keras_vit.images import as_size, shortest_size
 from keras_vit.recipes.recipe import Recipe
 from keras_vit.recipes.recipe.data import Data
 from keras_vit.recipes.recipe.errors import RecipeError, check_all
@@ -69,14 +69,14 @@ def check_validations(recipe: Recipe, total_steps: int | None):
 def check_patches(data: Data, patch_size: int | tuple[int, int]):
     """Raises RecipeError if the image is not divisible into patches of these pixels, or of (height, width)."""
     height, width = as_size(patch_size, "patch_size")
-    size, step = data.image_size, math.lcm(height, width)
-    if size % step:
-        lower = size // step * step
-        fitting = [side for side in (lower, lower + step) if side]
+    steps = (height, width) if isinstance(data.image_size, tuple) else (math.lcm(height, width),) * 2
+    smaller = tuple(side // step * step for side, step in zip(data.input_size, steps))
+    if smaller != data.input_size:
+        larger = tuple(-(-side // step) * step for side, step in zip(data.input_size, steps))
         raise RecipeError(
             f"The image cannot be divided into patches of {height} x {width} pixels.",
-            {"data.image_size": size},
-            [{"data.image_size": side} for side in fitting],
+            {"data.image_size": data.image_size},
+            [{"data.image_size": shortest_size(size)} for size in (smaller, larger) if all(size)],
         )
 
 
@@ -86,11 +86,11 @@ def _check_images(recipe, patch_size):
     if patch_size is None:
         return
     check_patches(recipe.data, patch_size)
-    if not recipe.has_labels and recipe.data.image_size == patch_size:
+    if not recipe.has_labels and recipe.data.input_size == as_size(patch_size):
         raise RecipeError(
             "Pre-training without labels hides some patches and requires at least two.",
             {"data.image_size": recipe.data.image_size},
-            {"data.image_size": 2 * recipe.data.image_size},
+            {"data.image_size": shortest_size([2 * side for side in recipe.data.input_size])},
         )
 
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from keras_vit.images import as_size, shortest_size
 from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.recipe.values import Checked
 
@@ -83,19 +84,19 @@ class Data(Checked):
         train_split, validation_split, test_split: In the notation of TensorFlow Datasets, such as "train[:99%]".
             Without a validation_split, there is no evaluation during training; without a test_split none after it.
         data_dir: Folder of the prepared datasets; None for the default of TensorFlow Datasets.
-        image_size: Side of the model's square input image, in pixels.
+        image_size: Height and width of the model's input image in pixels; one number for a square.
         batch_size: Global batch size: images per step, over all replicas.
         labels_per_class: Train on this number of images of each class only, chosen by the seed; None for all.
         crop: Crop of training images: "inception" (random height and aspect ratio, the paper's pre-training),
             "torchvision" (uniform area and logarithm of the aspect ratio: DeiT, MAE), "resize" (squash to
-            `resize_size`, then a random square of `image_size`: BiT, and the paper's fine-tuning), "pad" (squash, then
-            a random square of the image padded by an eighth of its side with black: CIFAR), "simple" (the shorter side
-            resized to `image_size`, then a random square of the image with 4 mirrored pixels around it: DeiT III) or
-            "none" (squash).
+            `resize_size`, then a random part of `image_size`: BiT, and the paper's fine-tuning), "pad" (squash, then
+            a random part of the image padded by an eighth of its sides with black: CIFAR), "simple" (resized until it
+            covers `image_size`, then a random part of the image with 4 mirrored pixels around it: DeiT III) or "none"
+            (squash).
         min_crop_area: Smallest fraction of the image's area in an "inception" or "torchvision" crop.
-        resize_size: Size in pixels before the random crop of "resize".
-        scaled_decoding: Decode crops of JPEG files at 1/2, 1/4 or 1/8 of their size where that leaves `image_size`
-            pixels: for photographs of many megapixels. It changes pixels as `antialias` does, see docs/data.md.
+        resize_size: Size before the random crop of "resize", as `image_size`.
+        scaled_decoding: Decode crops of JPEG files at 1/2, 1/4 or 1/8 of their size where that leaves `image_size`:
+            for photographs of many megapixels. It changes pixels as `antialias` does, see docs/data.md.
         flip: Flip half of the training images horizontally.
         augment: Further data augmentation.
         interpolation: Interpolation of every resize.
@@ -112,6 +113,7 @@ class Data(Checked):
             with the same match, or the same first part in parentheses, are on one side of the split. Or a CSV file with
             the columns file,group: "<class>/<image>" and what it belongs to; other images are groups of their own.
             With a column split, it is that of the image; other images are in none.
+        converted: Folder in which `keras-vit finetune` stored those images of a folder that TensorFlow does not read.
     """
 
     place: ClassVar[str] = "data."
@@ -121,12 +123,12 @@ class Data(Checked):
     validation_split: str | None = "validation"
     test_split: str | None = "test"
     data_dir: str | None = None
-    image_size: int = 224
+    image_size: int | tuple[int, int] = 224
     batch_size: int = 512
     labels_per_class: int | None = None
     crop: Literal["inception", "torchvision", "resize", "pad", "simple", "none"] = "inception"
     min_crop_area: float = 0.05
-    resize_size: int = 448
+    resize_size: int | tuple[int, int] = 448
     scaled_decoding: bool = False
     flip: bool = True
     augment: Augment = field(default_factory=Augment)
@@ -141,6 +143,19 @@ class Data(Checked):
     service: str | None = None
     max_corrupt: float = 0.01
     group: str | None = None
+    converted: str | None = None
+
+    def __post_init__(self):
+        for name in ("image_size", "resize_size"):
+            size = getattr(self, name)
+            if isinstance(size, tuple | list) and len(size) == 2:
+                object.__setattr__(self, name, shortest_size(size))
+        super().__post_init__()
+
+    @property
+    def input_size(self) -> tuple[int, int]:
+        """(height, width) of the model's input image."""
+        return as_size(self.image_size)
 
     def _check_group(self):
         if self.group is None:
@@ -155,11 +170,23 @@ class Data(Checked):
             raise RecipeError(f"Expected a regular expression: {error}.", {"data.group": self.group}) from error
 
     def _check_resize_size(self):
-        if self.crop == "resize" and self.resize_size < self.image_size:
+        if self.crop != "resize":
+            return
+        received = {"data.image_size": self.image_size, "data.resize_size": self.resize_size}
+        if isinstance(self.image_size, tuple) and not isinstance(self.resize_size, tuple):
+            enlarged = self.resize_size / max(self.image_size)
+            sides = tuple(round(side * max(1.0, enlarged)) for side in self.image_size)
+            raise RecipeError(
+                "A rectangle is cropped from images that were resized to a height and a width, too.",
+                received,
+                {"data.resize_size": sides},
+            )
+        sides = tuple(map(max, zip(as_size(self.resize_size), self.input_size)))
+        if sides != as_size(self.resize_size):
             raise RecipeError(
                 "Images are cropped from resized ones, which must not be smaller.",
-                {"data.image_size": self.image_size, "data.resize_size": self.resize_size},
-                {"data.resize_size": self.image_size},
+                received,
+                {"data.resize_size": shortest_size(sides)},
             )
 
     def _check_scaled_decoding(self):

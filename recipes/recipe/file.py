@@ -31,12 +31,17 @@ def started_run(folder) -> bool:
 def read_run(folder) -> Recipe:
     """The recipe of the run in a folder, local or on gs://: its `run.folder` is this one, wherever the run began.
 
-    So is that of a table of groups in it. Raises errors of `read_recipe`.
+    So is the folder around the files of `data` that are within. Raises errors of `read_recipe`.
     """
     recipe = read_recipe(os.path.join(folder, RECIPE))
-    data, began = recipe.data, os.path.normpath(recipe.run.folder or ".")
-    if data.group and began != os.path.normpath(folder) and os.path.dirname(data.group) == began:
-        data = dataclasses.replace(data, group=os.path.join(folder, os.path.basename(data.group)))
+    places = {name: getattr(recipe.data, name) for name in ("group", "converted")}
+    began = os.path.join(recipe.run.folder or "", "")
+    moved = {
+        name: os.path.join(folder, place.removeprefix(began))
+        for name, place in places.items()
+        if place and recipe.run.folder and place.startswith(began)
+    }
+    data = dataclasses.replace(recipe.data, **moved)
     return dataclasses.replace(recipe, data=data, run=dataclasses.replace(recipe.run, folder=str(folder)))
 
 

@@ -18,7 +18,7 @@ from keras_vit.weights.files import MODEL, RECIPE
 # Fields of `run` that determine what is computed, and fields of `data` that do not: a resumed run may change the latter
 # and all others of `run`.
 RUN_IDENTITY = ("seed", "precision", "early_stopping_patience", "restore_best_weights", "monitor")
-DATA_LOCATIONS = ("data_dir", "service")
+DATA_LOCATIONS = ("data_dir", "service", "converted")
 # Of a recipe, what a user can replace, see `Replacements`: without a model, only the last two are known.
 PARTS = ("model", "optimizer", "loss", "augment")
 

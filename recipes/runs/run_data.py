@@ -71,7 +71,7 @@ class RunData:
             return ""
         digest = hashlib.sha256()
         for split in self.images:
-            for paths, labels in read_arrays(self.dataset, split, lambda name, path, label: (path, label)):
+            for paths, labels in read_arrays(self.dataset, split, lambda name, path, label: (name, label)):
                 for path, label in zip(paths, labels):
                     file = path.decode()
                     known = os.path.relpath(file, folder), os.path.getsize(file) if os.path.isfile(file) else None

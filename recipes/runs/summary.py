@@ -106,7 +106,7 @@ def _data(data):
     recipe, dataset = data.recipe, data.dataset
     counts = ", ".join(f"{count:,} in {split}" for split, count in data.images.items())
     classes = f"; {len(dataset.class_names):,} classes" if recipe.has_labels else ""
-    pixels = f"{recipe.data.image_size} x {recipe.data.image_size} pixels"
+    pixels = "{} x {} pixels".format(*recipe.data.input_size)
     unused = [split for split in dataset.splits if split not in recipe.data.train_split]
     hint = ""
     if unused and not recipe.has_labels and recipe.data.dataset.startswith("folder:"):

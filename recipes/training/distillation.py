@@ -63,7 +63,7 @@ class Teacher:
     def _try(self, data):
         """Outputs for two images of noise, called as in training: in a replica, in a graph."""
         strategy = tf.distribute.get_strategy()
-        noise = np.random.default_rng(0).random((2, data.image_size, data.image_size, 3), "float32")
+        noise = np.random.default_rng(0).random((2, *data.input_size, 3), "float32")
         images = tf.constant((noise - np.array(data.mean, "float32")) / np.array(data.std, "float32"))
 
         @tf.function  # a named function: lambdas are not supported in a TPU's graph

@@ -110,7 +110,7 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
         _check_no_remat(run)
         check_bit_fields(recipe.architecture, USED_WITH_WEIGHTS)
     else:
-        if model.image_size != (data.image_size, data.image_size):
+        if model.image_size != data.input_size:
             check_patches(data, model.patch_size)
             model = model.resized(data.image_size, recipe.resample, name=model.name)
         changes |= _training_arguments(recipe.architecture, run)

@@ -88,6 +88,10 @@ def test_help_of_a_recipe_has_its_defaults(capsys):
     assert "{None}" not in page and "default: None" not in page
     batch_size = RECIPES["cifar10-10ep"].data.batch_size
     assert f"--data.batch-size N Global batch size: images per step, over all replicas. Default: {batch_size}." in page
+    assert (
+        "--data.image-size N [N] Height and width of the model's input image in pixels; one number for a square."
+        in page
+    )
     assert "--data.no-flip Flip half of the training images horizontally. Default: on." in page
 
 

@@ -1,7 +1,8 @@
-"""Odd image files by six routes: each has the same pixels, or the same classes, by all of them, or is refused by name.
+"""Odd image files by seven routes: each has the same pixels or classes by all of them, or is refused by name.
 
 Expected pixels: those that the file was made of, or, of lossy files, Pillow's. The routes: training and evaluation read
-a folder, `prepare` stores, a SavedModel's `serve_bytes`, `classify` by Keras and by a .tflite file.
+a folder, also after `finetune` has converted what TensorFlow does not read, `prepare` stores, a SavedModel's
+`serve_bytes`, `classify` by Keras and by a .tflite file.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ from keras_vit.recipes.data.arrays import decoded_positions
 from keras_vit.recipes.data.windows import decode_window
 from keras_vit.recipes.prepare.outcomes import STORED, examine
 from keras_vit.recipes.recipe import Data
+from keras_vit_cli.commands.finetune.conversion import convert_images
 
 WIDTH, HEIGHT = 33, 21  # odd: lines of files are padded, and subsampled colors have a rest
 BASE = scene(5, (WIDTH, HEIGHT))
@@ -205,7 +207,7 @@ PILLOW |= {name for name in FILES if name.startswith("TIFF")}
 PILLOW |= {f"BMP {kind}" for kind in ("of OS/2", "16 bits", "palette, 4 bits", "1 bit", "run lengths")}
 ROUTES = {
     **dict.fromkeys(("training", "evaluation", "serve_bytes"), DAMAGED | PILLOW),
-    **dict.fromkeys(("prepare", "classify", "classify .tflite"), DAMAGED),
+    **dict.fromkeys(("prepare", "finetune", "classify", "classify .tflite"), DAMAGED),
 }
 
 
@@ -242,6 +244,8 @@ def readers(folder, model):
     exported = open_exported(write_tflite(model, folder, ["float32"])["float32"])
     rows = {name: number for number, name in enumerate(map("class {}".format, range(5)))}
     evaluated = read_folder(folder / "images")
+    # Under another name: files that are skipped are named once for each dataset.
+    converted = read_folder(f"{folder}/images/", convert_images(folder / "images", folder / "run")[0])
 
     def prepared(number):
         outcome, name, result = examine(f"{number:02}.png", str(folder / "files"))
@@ -257,6 +261,7 @@ def readers(folder, model):
         "training": lambda number: window(contents[number]).numpy(),
         "evaluation": lambda number: evaluated[number],
         "prepare": prepared,
+        "finetune": lambda number: converted[number],
         "serve_bytes": lambda number: served.signatures["serve_bytes"](tf.constant(contents[number : number + 1]))[
             "probabilities"
         ][0].numpy(),
@@ -265,9 +270,9 @@ def readers(folder, model):
     }
 
 
-def read_folder(images):
+def read_folder(images, converted=None):
     """Number -> pixels, of the files that evaluation reads; it must name the others."""
-    dataset, errors = open_dataset(Data(f"folder:{images}")), io.StringIO()
+    dataset, errors = open_dataset(Data(f"folder:{images}", converted=converted)), io.StringIO()
     with contextlib.redirect_stderr(errors):
         batches = [*decoded_positions(dataset, "test", 100, 1.0)]
     numbers = [int(Path(name.decode()).stem) for name, *_ in dataset.read("test").as_numpy_iterator()]
@@ -283,7 +288,7 @@ def outcome(readers, route, number, model) -> str:
     try:
         found = readers[route](number)
     except (ValueError, tf.errors.InvalidArgumentError, KeyError) as error:
-        named = route in ("training", "evaluation", "serve_bytes") or f"{number:02}.png" in str(error)
+        named = route in ("training", "evaluation", "finetune", "serve_bytes") or f"{number:02}.png" in str(error)
         return "refused" if named else f"refused without its name: {error}"
     if expected is None:
         expected = np.asarray(ImageOps.exif_transpose(opened(content)).convert("RGB"))

@@ -59,7 +59,8 @@ def run(tmp_path_factory, journey_data):
         (folder / "my photos" / name).mkdir(parents=True)
         for number in range(16):
             pixels = random.integers(low, low + 100, (20, 20, 3), "uint8")
-            Image.fromarray(pixels).save(folder / "my photos" / name / f"{number}.png")
+            suffix = "tiff" if number % 4 == 3 else "png"  # TensorFlow reads no TIFF
+            Image.fromarray(pixels).save(folder / "my photos" / name / f"{number}.{suffix}")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(small_folder, "MOST_EPOCHS", 12)
@@ -81,6 +82,7 @@ def test_metrics_are_those_of_the_held_out_photographs(run, capsys):
     evaluation = json.loads(capsys.readouterr().out)
     assert evaluation["images"] == metrics["images"] < 32 and evaluation["top1"] == metrics["top1"] == 1.0
     rows = list(csv.DictReader((run / "runs" / "my photos" / "predictions.csv").read_text().splitlines()))
+    assert {Path(row["file"]).suffix for row in rows} == {".png", ".tiff"}
     assert len(rows) == metrics["images"] and all(Path(row["file"]).parent.name == row["prediction"] for row in rows)
     report = (run / "runs" / "my photos" / "report.html").read_text()
     assert (

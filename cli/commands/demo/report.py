@@ -95,7 +95,7 @@ def _few_labels(test_top1) -> int:
 def _summary(results) -> str:
     metrics, recipes = results["metrics"], results["recipes"]
     pretraining, finetuning = recipes["pretraining"], recipes["finetuning"]
-    small, large = (f"{recipe.data.image_size} x {recipe.data.image_size}" for recipe in (pretraining, finetuning))
+    small, large = ("{} x {}".format(*recipe.data.input_size) for recipe in (pretraining, finetuning))
     return (
         f"A ViT with {metrics['num_parameters']:,} parameters, pre-trained on scikit-learn's digits by masked-patch "
         f"prediction at {small} pixels ({pretraining.total_steps:,} steps), fine-tuned at {large} pixels "

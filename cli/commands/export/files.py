@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_vit.class_names import read_class_names
 from keras_vit.models.classification import has_classes, known_names
+from keras_vit_cli.inputs import converted_images
 
 # Calibration images are sampled from the first ones only: reading all of a large dataset would take too long.
 CALIBRATION_POOL = 5_000
@@ -49,7 +50,11 @@ class ExportData:
         from keras_vit.recipes.recipe import Data
 
         data = Data(
-            dataset=options.dataset, group=options.group, data_dir=options.data_dir, max_corrupt=options.max_corrupt
+            dataset=options.dataset,
+            group=options.group,
+            data_dir=options.data_dir,
+            max_corrupt=options.max_corrupt,
+            converted=converted_images(options.model, options.dataset),
         )
         dataset = open_dataset(data)
         if has_classes(model):

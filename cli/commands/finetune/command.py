@@ -10,7 +10,7 @@ import tyro
 
 from keras_vit.intervals import percent
 from keras_vit.recipes.recipe.errors import check_all
-from keras_vit.weights.files import RECIPE
+from keras_vit.weights.files import CONVERTED, RECIPE
 from keras_vit_cli.commands.export.command import Export, Format
 from keras_vit_cli.commands.finetune.earlier_run import (
     ORIGIN,
@@ -28,7 +28,7 @@ from keras_vit_cli.commands.report.command import REPORT, TABLE
 from keras_vit_cli.commands.report.evaluation import report_run
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default, process_variables
 from keras_vit_cli.output_folder import check_replaceable
-from keras_vit_cli.preprocessing_flags import AS_STATED, Preparation
+from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.recipe_options import has_run
 from keras_vit_cli.words import START, Group, OptionalOutput, corrupt_note
 
@@ -66,7 +66,7 @@ class Finetune:
     output: OptionalOutput = None
     class_weight: Literal["balanced"] | None = None
     group: Group = None
-    preparation: Preparation = AS_STATED
+    preparation: Loading = AS_SAVED
     folds: int | None = None
 
     def run(self):
@@ -79,7 +79,13 @@ class Finetune:
         again = has_run(output) or any(map(has_run, output.glob(f"{FOLDS}/*")))
         if again:
             check_same_run(
-                self.folder, self.weights, self.preparation.fields(), output, self.class_weight, self.group, self.folds
+                self.folder,
+                self.weights,
+                self.preparation,
+                output,
+                self.class_weight,
+                self.group,
+                self.folds,
             )
         else:
             self._check_new_run(output)
@@ -105,8 +111,8 @@ class Finetune:
 
     def _check_new_run(self, output: Path):
         check_all(
-            lambda: check_dataset(f"folder:{self.folder}"),
-            lambda: check_replaceable(output, RECIPE),
+            lambda: check_dataset(f"folder:{self.folder}", converts=True),
+            lambda: _check_replaceable(output),
             lambda: _check_no_export(output),
             lambda: check_weights(self.weights),
             self.preparation.fields,
@@ -124,9 +130,9 @@ class Finetune:
         from keras_vit_cli.commands.finetune.plan import choose_recipe
 
         if self.weights:
-            images, (weights, model) = check_all(self._open, self._load)
+            images, (weights, model) = check_all(lambda: self._open(output), self._load)
         else:  # there may be a download, which has to wait for the folder
-            images, (weights, model) = self._open(), self._load()
+            images, (weights, model) = self._open(output), self._load()
         if images.table:
             images = replace(images, data=replace(images.data, group=str(output / TABLES[bool(self.folds)])))
         keeps = continues(model, images.dataset.class_names)
@@ -138,6 +144,7 @@ class Finetune:
             output,
             replace(SMALL, class_weight=self.class_weight, keep_head=keeps),
             self._states_resize(),
+            self.preparation.image_size,
         )
         # Before the training, since the run may be resumed.
         with run_lock(str(output), Workers(tf.distribute.get_strategy())):
@@ -164,12 +171,15 @@ class Finetune:
     def _states_resize(self) -> bool:
         return "resize" in (self.preparation.fields() or {})
 
-    def _open(self):
+    def _open(self, output: Path):
         from keras_vit.recipes.configs.finetune import SMALL
+        from keras_vit_cli.commands.finetune.conversion import convert_images
         from keras_vit_cli.commands.finetune.images import open_images
 
-        data = replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group)
-        return open_images(self.folder, data, self.folds, run_of(self.weights))
+        converted, notes = convert_images(self.folder, output)
+        data = replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group, converted=converted)
+        images = open_images(self.folder, data, self.folds, run_of(self.weights))
+        return replace(images, notes=(*notes, *images.notes))
 
     def _load(self):
         """The name of the weights, and the model."""
@@ -186,6 +196,12 @@ def _check_one_process():
             f"keras-vit finetune trains in one process, but the environment has {' and '.join(names)}. Unset "
             f"{'it' if len(names) == 1 else 'them'}; keras-vit train can train in several."
         )
+
+
+def _check_replaceable(output: Path):
+    """See `check_replaceable`; a start that was interrupted leaves images that it has converted."""
+    if not output.is_dir() or os.listdir(output) != [CONVERTED]:
+        check_replaceable(output, RECIPE)
 
 
 def _check_no_export(output: Path):

@@ -133,8 +133,8 @@ def write_start(output: Path, weights: str, trained, recipe, dataset):
     is_new = np.array([name not in trained.class_names for name in names])
     new = first_names([name for name, new in zip(names, is_new) if new])
     if is_new.any():
-        size = recipe.data.image_size
-        model = start if start.image_size == (size, size) else start.resized(size, name=start.name)
+        size = recipe.data.input_size
+        model = start if start.image_size == size else start.resized(size, name=start.name)
         features, labels = extract_features(
             model,
             dataset,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.images.rgb import open_image
+from keras_vit.images.rgb import open_image, orientation
 from keras_vit.messages import first_names
 from keras_vit.progress import Progress, show_progress
 from keras_vit.recipes.configs.finetune import RECIPES
@@ -34,6 +34,7 @@ MANY = "finetune-cifar100"  # the recipe for more
 MAX_UNREADABLE = 0.1  # fraction of the files
 NAMED = 10  # unreadable files that are named before the training
 LONG = 0.75  # shorter side / longer side, that of 4:3: of longer images a central square is less
+EXCHANGED = 5  # from this orientation on, images are stored on their side
 DARK = 2**14  # a quarter of the range of 16 bits
 
 
@@ -41,7 +42,7 @@ class ImageFile(NamedTuple):
     """An image file.
 
     Attributes:
-        aspect: Shorter side / longer side.
+        aspect: Height / width of the upright image.
         brightest: The largest value of a gray image of 16 bits; None for other images.
     """
 
@@ -54,7 +55,8 @@ def look_at(file: str) -> ImageFile | None:
     try:
         with open_image(file) as image:
             deep = image.mode.startswith("I")
-            return ImageFile(min(image.size) / max(image.size), int(image.getextrema()[1]) if deep else None)
+            width, height = image.size[::-1] if orientation(image) >= EXCHANGED else image.size
+            return ImageFile(height / width, int(image.getextrema()[1]) if deep else None)
     except Exception:  # Pillow's readers raise errors of many kinds for damaged files
         return None
 
@@ -71,9 +73,10 @@ def notes_on_range(images: Iterable[ImageFile]) -> Iterator[str]:
         )
 
 
-def typical_aspect(images: Iterable[ImageFile]) -> float:
-    """Median of shorter side / longer side."""
-    return median(image.aspect for image in images)
+def typical_part(aspects: Iterable[float], size: tuple[int, int]) -> float:
+    """Median part of images of these aspects that is in the largest central part of the shape (height, width)."""
+    shape = size[0] / size[1]
+    return median(min(aspect / shape, shape / aspect) for aspect in aspects)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class ImageFolder:
         unreadable: Number of files of each split that are no images.
         copies: (test file, training file) of copies, see `find_copies`.
         table: Groups of the images, if copies had to be united to keep them on one side of the split; and folds.
-        aspect: Shorter side / longer side of a typical image, in (0, 1].
+        aspects: Height / width of each image.
     """
 
     data: Data
@@ -96,7 +99,7 @@ class ImageFolder:
     unreadable: Counter[str]
     copies: tuple[tuple[str, str], ...] = ()
     table: ImageTable | None = None
-    aspect: float = 1.0
+    aspects: tuple[float, ...] = (1.0,)
 
     def count(self, split: str) -> int:
         """Number of images of a split, or of several, joined by +; 0 if the folder does not have it."""
@@ -150,7 +153,7 @@ def open_images(folder: Path, data: Data, folds: int | None = None, earlier: Pat
         raise ValueError("\n".join(problems))
     seen = [image for of_split in files.values() for image in of_split.values() if image]
     notes += notes_on_range(seen)
-    images = ImageFolder(data, dataset, tuple(notes), Counter(), aspect=typical_aspect(seen))
+    images = ImageFolder(data, dataset, tuple(notes), Counter(), aspects=tuple(image.aspect for image in seen))
     images = _with_groups_and_copies(images, set(bad), folds, earlier)
     return replace(images, notes=(*images.notes, *_few_images(images)))
 
@@ -188,7 +191,7 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
             splits = keep_trained(split_by_hash(named, together), together, trained)
         if united or splits:
             table = ImageTable(together, splits)
-            images = replace(images, dataset=open_folder(path, images.dataset.name, table), table=table)
+            images = replace(images, dataset=open_folder(path, images.dataset.name, table, data.converted), table=table)
         if not images.dataset.splits.get("test") and not folds:
             raise ValueError(
                 f"{earlier} was trained on all images of {path}, so that none is left to test on. Add images."
@@ -244,7 +247,7 @@ def _few_images(folder: ImageFolder) -> Iterator[str]:
 
 
 def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
-    dataset = open_dataset(Data(dataset=f"folder:{folder}", group=data.group))
+    dataset = open_dataset(Data(dataset=f"folder:{folder}", group=data.group, converted=data.converted))
     by_name = {name.lower(): name for name in dataset.splits}
     train, test, validation = (
         next((by_name[name] for name in names if name in by_name), None) for names in (TRAINING, TEST, VALIDATION)
@@ -261,7 +264,9 @@ def _with_splits(folder: Path, data: Data) -> tuple[ImageDataset, Data]:
             f"{folder} has folders in its folders {first_names(dataset.splits)}. Expected {folder}/<class>/<image>, or "
             f"the splits {folder}/train/<class>/<image> and {folder}/test/<class>/<image>."
         )
-    return _with_splits(folder / (train or next(iter(dataset.splits))), data)
+    inner = train or next(iter(dataset.splits))
+    converted = data.converted and os.path.join(data.converted, inner)
+    return _with_splits(folder / inner, replace(data, converted=converted))
 
 
 def _examples(dataset, split) -> tuple[np.ndarray, np.ndarray]:

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_vit import BiT
+from keras_vit.images import as_size
 from keras_vit.messages import first_names
 from keras_vit.progress import duration
 from keras_vit.recipes.configs.finetune import SMALL
@@ -18,7 +19,7 @@ from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.commands.finetune.folds import fold_recipes
-from keras_vit_cli.commands.finetune.images import LONG, ImageFolder
+from keras_vit_cli.commands.finetune.images import LONG, ImageFolder, typical_part
 from keras_vit_cli.recipe_options import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
@@ -33,18 +34,20 @@ def choose_recipe(
     output: Path,
     base: Supervised = SMALL,
     resize_is_stated: bool = False,
+    size: int | tuple[int, int] | None = None,
 ) -> Supervised:
     """The recipe for a folder; prints it, with the estimated time, as a command that repeats the training.
 
-    `model` is loaded from `weights`, without a head; `output` is the folder of the run; `base` has what the user chose.
-    Of long images, a central square shows too little: unless the resize is stated, they are squashed.
+    `model` is loaded from `weights`, without a head; `output` is the folder of the run; `base` has what the user chose;
+    `size` is that of the images, by default as of `image_size`. Where a central crop shows too little of the images,
+    they are squashed unless the resize is stated.
     """
     check_trainable(model)
     for note in folder.notes:
         print(f"Note: {note}")
     accelerator = any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices())
-    size = image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
-    if model.image_size != (size, size):
+    size = size or image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
+    if model.image_size != as_size(size):
         model = model.resized(size, name=model.name)
     recipe = replace(
         base,
@@ -56,10 +59,13 @@ def choose_recipe(
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
-    if folder.aspect < LONG and recipe.data.evaluation_resize != "squash" and not resize_is_stated:
+    part, (height, width) = typical_part(folder.aspects, as_size(size)), as_size(size)
+    if part < LONG and recipe.data.evaluation_resize != "squash" and not resize_is_stated:
+        shape = "square" if height == width else f"part of the shape {height} x {width}"
         print(
-            f"Note: The central square of a typical image is {folder.aspect:.0%} of it. Images are squashed instead, "
-            f"also for exported files; for the square add --resize {recipe.data.evaluation_resize}"
+            f"Note: The central {shape} of a typical image is {part:.0%} of it. Images are squashed instead, also for "
+            f"exported files; to crop them add --resize {recipe.data.evaluation_resize}; for a rectangle add "
+            "--image-size HEIGHT WIDTH"
         )
         recipe = replace(recipe, data=replace(recipe.data, evaluation_resize="squash", evaluation_crop=1.0))
     print("\n".join(_description(folder, recipe, machine, depth)), flush=True)
@@ -71,7 +77,7 @@ def measure(model, data: Data, dataset: ImageDataset, accelerator: bool) -> Mach
     inputs = np.zeros((TIMED_IMAGES, *model.image_size, 3), "float32")
     model.predict_on_batch(inputs)
     forward_seconds = _seconds(lambda: model.predict_on_batch(inputs), REPEATS)
-    count, size = min(TIMED_IMAGES, count_examples(dataset, data.train_split)), model.image_size[0]
+    count, size = min(TIMED_IMAGES, count_examples(dataset, data.train_split)), model.image_size
     batches = training_pixels(replace(data, batch_size=count, image_size=size, resize_size=size), dataset, seed=0)
     decode_seconds = _seconds(lambda: list(batches.take(REPEATS)), 1) / REPEATS  # also prepares batches ahead
     return Machine(accelerator, forward_seconds / TIMED_IMAGES, decode_seconds / count)
@@ -119,7 +125,7 @@ def _description(folder, recipe, machine: Machine, depth: int) -> list[str]:
     tested = f"{folder.count(data.test_split):,} in the test set" if data.test_split else "each tested once, in folds"
     lines = [
         f"images    {images:,} to train on, {tested}; {len(names):,} classes: {first_names(names)}",
-        f"weights   {recipe.weights}, {data.image_size} x {data.image_size} pixels, scaled by mean "
+        f"weights   {recipe.weights}, {data.input_size[0]} x {data.input_size[1]} pixels, scaled by mean "
         f"{_numbers(data.mean)} and std {_numbers(data.std)}",
         f"training  {recipe.total_steps:,} steps of {data.batch_size} images, each image {epochs:.3g} times; about "
         f"{duration(seconds)}, estimated from a timed forward pass",

@@ -5,9 +5,12 @@ import os
 import shlex
 from pathlib import Path
 
+from keras_vit.images import as_size
 from keras_vit.weights.files import METRICS, RECIPE, checkpoint_steps
 from keras_vit_cli.commands.finetune.earlier_run import origin
 from keras_vit_cli.inputs import check_weights
+from keras_vit_cli.preprocessing_flags import LoadingFlags
+from keras_vit_cli.recipe_options import option
 
 TABLES = "groups.csv", "folds.csv"  # of the images, in the folder of the run: without folds, and with them
 # Fields of a recipe's data by the names that they have in a `Preprocessing`. `keras_vit.load` ignores the image size.
@@ -24,7 +27,7 @@ FIELDS = {
 def check_same_run(
     folder: Path,
     weights: str | None,
-    preparation: dict | None,
+    preparation: LoadingFlags,
     output: Path,
     class_weight: str | None = None,
     group: str | None = None,
@@ -45,9 +48,13 @@ def check_same_run(
     if folder.resolve() not in (images, *images.parents) or weights not in (None, start):
         had.append(f"of {data['dataset']} from {start}")
         received.append(f"{folder}{f' and --weights {weights}' if weights else ''}")
-    if differing := _differing(data, preparation or {}):
+    if differing := _differing(data, preparation.fields() or {}):
         had.append(f"with {', '.join(f'{name} {_text(old)}' for name, old, _ in differing)}")
         received.append(", ".join(f"{name} {_text(new)}" for name, _, new in differing))
+    size = preparation.image_size
+    if size and as_size(size) != as_size(data.get("image_size", size)):
+        had.append(f"with {option('image_size', data['image_size'])}")
+        received.append(option("image_size", size))
     if class_weight not in (None, recipe.get("class_weight")):
         had.append("without --class-weight")
         received.append(f"--class-weight {class_weight}")

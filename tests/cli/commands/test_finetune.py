@@ -14,7 +14,7 @@ from keras_vit.recipes.recipe import Data, Supervised
 from keras_vit_cli.commands.finetune.command import Finetune, export_checked, print_result
 from keras_vit_cli.commands.finetune.previous_run import check_same_run, previous_recipe
 from keras_vit_cli.inputs import DEFAULT, OFFLINE
-from keras_vit_cli.preprocessing_flags import PreprocessingFlags
+from keras_vit_cli.preprocessing_flags import LoadingFlags
 
 
 def test_exported_files_of_another_run_are_not_taken_for_its_own(tmp_path, run_cli):
@@ -71,7 +71,7 @@ def test_without_a_network_the_model_of_the_package_is_used(monkeypatch, capsys)
 def run(tmp_path, monkeypatch):
     """A finished run of `photos` from `toy.keras`, whose images are scaled as ImageNet's."""
     monkeypatch.chdir(tmp_path)
-    small, mean_std = RECIPES["finetune-small"], PreprocessingFlags("imagenet").fields()
+    small, mean_std = RECIPES["finetune-small"], LoadingFlags("imagenet").fields()
     data = replace(small.data, dataset="folder:photos", interpolation="bicubic", antialias=True, **mean_std)
     recipe = replace(small, weights="toy.keras", data=data)
     (tmp_path / "run").mkdir()
@@ -82,7 +82,7 @@ def run(tmp_path, monkeypatch):
 
 
 def check(run, weights=None, folder="photos", class_weight=None, **flags):
-    check_same_run(Path(folder), weights, PreprocessingFlags(**flags).fields(), run, class_weight)
+    check_same_run(Path(folder), weights, LoadingFlags(**flags), run, class_weight)
 
 
 def test_the_same_command_and_one_without_options_pass(run):
@@ -114,6 +114,17 @@ def test_other_class_weights_are_an_error(run):
     file = run / "recipe.json"
     file.write_text(file.read_text().replace('"class_weight": null', '"class_weight": "balanced"'))
     check(run, class_weight="balanced")
+
+
+@pytest.mark.parametrize("size,others", [(224, [(224, 112), 112]), ([32, 128], [(128, 32), 32])])
+def test_another_image_size_is_an_error(run, size, others):
+    recipe = json.loads((run / "recipe.json").read_text())
+    recipe["data"]["image_size"] = size
+    (run / "recipe.json").write_text(json.dumps(recipe))
+    check_same_run(Path("photos"), None, LoadingFlags(image_size=size), run)
+    for other in others:
+        with pytest.raises(ValueError, match="--image-size .* Received: --image-size"):
+            check_same_run(Path("photos"), None, LoadingFlags(image_size=other), run)
 
 
 @pytest.mark.parametrize("name", ["moved", "copied/", "{}/moved"])

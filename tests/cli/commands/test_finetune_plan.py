@@ -170,6 +170,32 @@ def test_long_images_are_squashed(tmp_path, toy, capsys, monkeypatch, size, resi
     assert ("central square of a typical image is 25%" in capsys.readouterr().out) == (expected[1] == 1.0)
 
 
+@pytest.mark.parametrize("orientation", [1, 6])
+@pytest.mark.parametrize("size,resize", [((8, 32), "shortest"), ((32, 8), "squash"), (None, "squash")])
+def test_a_rectangle_of_the_shape_of_the_images_is_not_squashed(
+    tmp_path, toy, capsys, monkeypatch, orientation, size, resize
+):
+    """Images of 20 x 64 pixels when upright; (8, 32) shows 80 % of them."""
+    monkeypatch.setattr(plan, "measure", lambda *_: Machine(False, 0.01, 0.0))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for i in range(15):
+            stored = Image.effect_noise((64, 20) if orientation == 1 else (20, 64), 60 + i)
+            stored.save(tmp_path / name / f"{i}.jpg", exif=exif)
+    model = toy(num_classes=0, patch_size=4)
+    model.preprocessing = {"resize": "shortest"}
+    recipe = plan.choose_recipe(open_images(tmp_path, DATA), "x.keras", model, Path("runs/x"), size=size)
+    assert recipe.data.evaluation_resize == resize
+    assert recipe.data.input_size == (size or model.image_size)
+    printed = capsys.readouterr().out
+    assert ("Images are squashed" in printed) == (resize == "squash")
+    assert "{} x {} pixels".format(*recipe.data.input_size) in printed
+    if size:
+        assert f"--data.image-size {size[0]} {size[1]}" in printed
+
+
 def test_fewer_than_30_images_are_noted(fill):
     assert ["28 images" in note for note in open_images(fill(14, "cat", "dog"), DATA).notes] == [True]
     assert not open_images(fill(15, "cat", "dog"), DATA).notes

@@ -67,11 +67,14 @@ def test_the_length_shrinks_only_if_even_the_head_takes_over_an_hour():
     assert one_epoch.total_steps * one_epoch.data.batch_size == pytest.approx(50_000, rel=0.01)
 
 
-def test_image_size_is_that_of_the_weights_and_on_a_cpu_at_most_224():
+def test_image_size_is_that_of_the_weights_and_on_a_cpu_at_most_the_pixels_of_224():
     assert image_size(Preprocessing(384), True) == 384
     assert image_size(Preprocessing(384), False, (16, 16)) == 224
     assert image_size(Preprocessing(32), False, (4, 4)) == 32
-    assert image_size(Preprocessing(420), False, (15, 15)) == 420  # the patches would not fit
+    assert image_size(Preprocessing(420), False, (15, 15)) == 210  # of whole patches
+    assert image_size(Preprocessing((64, 256)), False, (16, 16)) == (64, 256)
+    assert image_size(Preprocessing((256, 1024)), False, (16, 16)) == (112, 448) == (224 / 2, 224 * 2)
+    assert image_size(Preprocessing((256, 1024)), True, (16, 16)) == (256, 1024)
 
 
 def test_precision_is_that_of_the_machine():

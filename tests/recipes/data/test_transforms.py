@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from goldens import DATA
 from PIL import Image
+from PIL.ImageFilter import GaussianBlur
 from scenes import encoded
 
 from keras_vit import Preprocessing
@@ -214,3 +215,80 @@ def test_pixels_below_8_bits_are_scaled_to_255():
     data = Data(image_size=8, crop="none", flip=False)
     image = training_transform(data, 0, *PIXELS, max_value=1)(tf.constant(0, tf.int64), file)
     np.testing.assert_allclose(image[..., 0], 255 * np.eye(8), atol=1e-3)
+
+
+RECTANGLE = (24, 40)
+
+
+def windows_of(image, size):
+    """All parts of an image (H, W, 3) of this (height, width), by their corner."""
+    height, width = size
+    corners = np.ndindex(image.shape[0] - height + 1, image.shape[1] - width + 1)
+    return {(y, x): image[y : y + height, x : x + width] for y, x in corners}
+
+
+@pytest.mark.parametrize("crop", ["pad", "resize", "simple"])
+def test_rectangles_are_parts_of_the_image_that_pillow_resizes(crop):
+    """The images that are cropped, by Pillow and NumPy; Pillow rounds to integers twice."""
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 70, 3), "uint8")).filter(GaussianBlur(3))
+    data = Data(image_size=RECTANGLE, resize_size=(27, 42), crop=crop, flip=False, antialias=True)
+    # (width, height): of "simple" 70 x 90 at 40 / 70 of its size, of which the height is 51.4.
+    sides = {"pad": (40, 24), "resize": (42, 27), "simple": (40, 51)}[crop]
+    resized = np.asarray(photo.resize(sides, Image.Resampling.BILINEAR), "float32")
+    margins = {"pad": ((3, 3), (5, 5), (0, 0)), "simple": ((4, 4), (4, 4), (0, 0))}
+    padded = np.pad(resized, margins.get(crop, 0), "reflect" if crop == "simple" else "constant")
+    parts = windows_of(padded, RECTANGLE)
+    transform, file = tf.function(training_transform(data, 0, *PIXELS)), tf.constant(encoded(photo, "PNG"))
+    corners = set()
+    for index in tf.range(60, dtype=tf.int64):
+        image = transform(index, file).numpy()
+        corners.add(min(parts, key=lambda corner: np.abs(parts[corner] - image).max()))
+        assert min(np.abs(part - image).max() for part in parts.values()) < 1.01
+    assert all(len({corner[axis] for corner in corners}) >= 3 for axis in (0, 1))
+
+
+@pytest.mark.parametrize("crop", WINDOWS)
+@pytest.mark.parametrize("scaled_decoding", [False, True])
+def test_windows_of_rectangles_are_drawn_as_of_squares_then_resized(crop, scaled_decoding, monkeypatch):
+    """torchvision's RandomResizedCrop draws area and aspect ratio of the window whatever the size of the output."""
+    photo = Image.fromarray(np.random.default_rng(1).integers(0, 256, (200, 300, 3), "uint8")).filter(GaussianBlur(8))
+    drawn, draw = [], WINDOWS[crop]
+
+    def remember(key, min_area):
+        def window(shape):
+            drawn.append(draw(key, min_area)(shape))
+            return drawn[-1]
+
+        return window
+
+    monkeypatch.setitem(WINDOWS, crop, remember)
+    file, index = tf.constant(encoded(photo, "JPEG")), tf.constant(7, tf.int64)
+    shared = {"crop": crop, "flip": False, "antialias": True, "min_crop_area": 0.4, "scaled_decoding": scaled_decoding}
+    image = training_transform(Data(image_size=RECTANGLE, **shared), 3, *PIXELS)(index, file)
+    training_transform(Data(image_size=32, **shared), 3, *PIXELS)(index, file)
+    np.testing.assert_array_equal(*drawn)
+    top, left, height, width = drawn[0].numpy().tolist()
+    decoded = Image.fromarray(tf.io.decode_jpeg(file).numpy())
+    expected = decoded.resize((40, 24), Image.Resampling.BILINEAR, (left, top, left + width, top + height))
+    # A fraction of the size also averages pixels at the edge of the window that are outside.
+    assert np.abs(image - np.asarray(expected, "float32")).max() < (8 if scaled_decoding else 2.5)
+
+
+@pytest.mark.parametrize("sides", [(61, 40), (40, 61), (24, 40), (10, 90)])
+@pytest.mark.parametrize("resize,crop", [("squash", 0.9), ("shortest", 1.0), ("shortest", 0.8), ("shortest_area", 0.9)])
+def test_evaluation_of_rectangles_matches_pillow_and_preprocessing(sides, resize, crop):
+    """timm's resize for a rectangle and its crop: scaled until it covers the size before the crop, then the center."""
+    pixels = Image.fromarray(np.random.default_rng(2).integers(0, 256, (*sides, 3), "uint8")).filter(GaussianBlur(2))
+    data = Data(image_size=RECTANGLE, evaluation_resize=resize, evaluation_crop=crop, antialias=True)
+    image = tf.function(evaluation_transform(data))(tf.constant(encoded(pixels, "PNG")))
+    shared = {name: getattr(data, name) for name in ("interpolation", "antialias", "mean", "std")}
+    preprocessing = Preprocessing(RECTANGLE, resize=resize, crop_fraction=crop, **shared)
+    np.testing.assert_allclose(image, preprocessing(np.asarray(pixels))[0], atol=1e-4)
+    before = np.floor(np.array(RECTANGLE) / crop + 1e-6)
+    scale = max(before / sides)
+    target = before if resize == "squash" else [np.floor(side * scale + 1e-6) for side in sides]
+    if resize != "shortest_area":
+        resized = pixels.resize((int(target[1]), int(target[0])), Image.Resampling.BILINEAR)
+        top, left = (round((new - side) / 2) for new, side in zip(target, RECTANGLE))
+        expected = np.asarray(resized, "float32")[top : top + 24, left : left + 40]
+        assert np.abs((image + 1) * 127.5 - expected).max() < 1.01

@@ -70,6 +70,12 @@ def test_teacher_must_exist(teacher, tmp_path):
             {"data.image_size": 225},
             [{"data.image_size": 224}, {"data.image_size": 238}],
         ),
+        (
+            Supervised(data=Data(image_size=(30, 64))),
+            {"data.image_size": (30, 64)},
+            [{"data.image_size": (16, 64)}, {"data.image_size": (32, 64)}],
+        ),
+        (Supervised(data=Data(image_size=(9, 16))), {"data.image_size": (9, 16)}, [{"data.image_size": 16}]),
         *(
             (
                 kind(Architecture("B/32"), data=Data(image_size=32)),

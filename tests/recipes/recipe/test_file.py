@@ -40,6 +40,8 @@ INVALID = [
     ("architecture.stochastic_depth", (0.1, 1.0), r"in \[0, 1\)"),
     ("architecture.stochastic_depth", "high", "a number or a list of numbers"),
     ("data.mean", (0.5, 0.5), "3 numbers"),
+    ("data.image_size", (8, 0), "at least 1"),
+    ("data.image_size", (8, 16, 3), "an integer or 2 numbers"),
     ("data.batch_size", 0, "at least 1"),
     ("data.batch_size", 64.0, "an integer"),
     ("data.batch_size", True, "an integer"),
@@ -84,6 +86,9 @@ COMBINATIONS = [
     (Augment, {"autoaugment": "cifar10", "three_augment": True}, ["autoaugment", "three_augment"]),
     (Augment, {"randaugment_magnitude": 10.5, "randaugment_policy": "timm"}, ["randaugment_magnitude"]),
     (Data, {"crop": "resize", "resize_size": 100}, ["image_size", "resize_size"]),
+    (Data, {"crop": "resize", "image_size": (32, 64)}, ["image_size", "resize_size"]),
+    (Data, {"crop": "resize", "image_size": (640, 64)}, ["image_size", "resize_size"]),
+    (Data, {"crop": "resize", "image_size": (32, 64), "resize_size": (30, 80)}, ["image_size", "resize_size"]),
     (Data, {"scaled_decoding": True, "crop": "none"}, ["scaled_decoding", "crop"]),
     (Data, {"scaled_decoding": True, "cache": True}, ["scaled_decoding", "cache"]),
     (Optimizer, {"weight_decay": 0.1}, ["name", "weight_decay"]),
@@ -131,6 +136,17 @@ def test_what_is_advised_can_be_used():
                 for name, value in use.items():
                     recipe = change(recipe, name.removeprefix(kind.place), value)
             check_sections(recipe)
+
+
+@pytest.mark.parametrize(
+    "size,written,sides", [(24, 24, (24, 24)), ((24, 24), 24, (24, 24)), ([8, 24], [8, 24], (8, 24))]
+)
+def test_a_square_is_one_integer_however_it_is_given(size, written, sides, tmp_path):
+    """Recipes of runs that were begun with one integer are the same."""
+    recipe = Supervised(data=Data(image_size=size))
+    write_recipe(recipe, tmp_path / "recipe.json")
+    assert json.loads((tmp_path / "recipe.json").read_text())["data"]["image_size"] == written
+    assert read_recipe(tmp_path / "recipe.json") == recipe and recipe.data.input_size == sides
 
 
 def test_all_that_is_wrong_is_reported_together():
