@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import tensorflow as tf
@@ -34,6 +34,7 @@ class ImageDataset:
         multi_label: Labels are (C,) float32 with a 1 for each correct class; otherwise they are scalar int64.
         max_value: Largest value of the stored pixels, which are multiplied by 255 // max_value.
         groups: The group of each image by its name, see `Data.group`; None without groups.
+        pixel_range: Of gray images with 16 bits, when they are decoded, see `keras_vit.Preprocessing`.
     """
 
     name: str
@@ -45,10 +46,17 @@ class ImageDataset:
     multi_label: bool = False
     max_value: int = 255
     groups: Mapping[str, str] | None = None
+    pixel_range: tuple[int, int] | None = None
 
     def __post_init__(self):
         """Raises ValueError for class names that are not one line of text each, which labels.txt could not have."""
         check_class_names(self.class_names, self.name)
+
+
+def decoded_for(dataset: ImageDataset, preprocessing) -> ImageDataset:
+    """The dataset with the `pixel_range` of a recipe's data, or of a model's preprocessing, which may be None."""
+    pixel_range = getattr(preprocessing, "pixel_range", None)
+    return dataset if dataset.pixel_range == pixel_range else replace(dataset, pixel_range=pixel_range)
 
 
 def check_class_names(names: Iterable[str], source: str):

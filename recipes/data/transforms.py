@@ -48,9 +48,10 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255, a
         )
         if data.crop in WINDOWS:
             least_size = size if data.scaled_decoding else None
-            image = decode_window(encoded, WINDOWS[data.crop](key(0), data.min_crop_area), least_size)
+            window = WINDOWS[data.crop](key(0), data.min_crop_area)
+            image = decode_window(encoded, window, least_size, data.pixel_range)
         else:
-            image = decode(encoded)
+            image = decode(encoded, pixel_range=data.pixel_range)
         if max_value < 255 and encoded.dtype == tf.string:
             image *= tf.constant(255 // max_value, tf.uint8)
         if data.flip:
@@ -106,6 +107,7 @@ def evaluation_preprocessing(data: Data) -> Preprocessing:
         antialias=data.antialias,
         mean=data.mean,
         std=data.std,
+        pixel_range=data.pixel_range,
     )
 
 
@@ -114,7 +116,9 @@ def evaluation_transform(data: Data):
     preprocessing = evaluation_preprocessing(data)
 
     def transform(encoded):
-        return normalize_floats(resize_and_crop(decode(encoded), preprocessing), data.mean, data.std)
+        return normalize_floats(
+            resize_and_crop(decode(encoded, pixel_range=data.pixel_range), preprocessing), data.mean, data.std
+        )
 
     return transform
 
@@ -165,7 +169,9 @@ def torchvision_window(key, min_area: float):
 WINDOWS = {"inception": inception_window, "torchvision": torchvision_window}
 
 
-def decode_window(encoded, window, least_size: tuple[int, int] | None = None):
+def decode_window(
+    encoded, window, least_size: tuple[int, int] | None = None, pixel_range: tuple[int, int] | None = None
+):
     """Decodes a window of an image; of an upright JPEG file, not much more than the window is decoded.
 
     JPEG files store colors at a lower resolution than brightness: at the edge of the window, colors may differ a little
@@ -173,6 +179,7 @@ def decode_window(encoded, window, least_size: tuple[int, int] | None = None):
 
     Args:
         window: Function from the image's shape, (H, W, any) int32, to (top, left, height, width) int32.
+        pixel_range: See `decode`.
         least_size: (height, width): JPEG files are decoded at the smallest of 1/8, 1/4, 1/2 and 1 of their size that
             leaves both sides of the window at least this long; None for their size. The decoder's mean over 2 x 2, 4 x
             4 or 8 x 8 pixels is then the first part of a resize, and takes less time than decoding all of them.
@@ -191,7 +198,7 @@ def decode_window(encoded, window, least_size: tuple[int, int] | None = None):
         return tf.switch_case(fitting, [partial(_scaled_window, encoded, shape, area, factor) for factor in FACTORS])
 
     def from_pixels():
-        image = decode(encoded)
+        image = decode(encoded, pixel_range=pixel_range)
         top, left, height, width = tf.unstack(window(tf.shape(image)))
         return image[top : top + height, left : left + width]
 

@@ -38,15 +38,14 @@ def notes_on_range(images: Iterable[ImageFile]) -> Iterator[str]:
     """Yields a sentence if images of 16 bits are so dark that their upper 8 bits, which are used, say little."""
     values = [image.brightest for image in images if image.brightest is not None]
     if values and max(values) < DARK:
-        bits = max(values).bit_length()
         yield (
             f"{len(values):,} images have 16 bits, but no value above {max(values):,}. Their upper 8 bits are used: "
-            f"{max(values) // 256 + 1} gray levels of 256 are left, all dark. Multiply their pixels by "
-            f"{2 ** (16 - bits)}"
+            f"{max(values) // 256 + 1} gray levels of 256 are left, all dark. Add --pixel-range LOW HIGH, such as 0 "
+            f"{2 ** max(values).bit_length() - 1}"
         )
 
 
-def typical_part(aspects: Iterable[float], size: tuple[int, int]) -> float:
-    """Median part of images of these aspects that is in the largest central part of the shape (height, width)."""
+def typical_part(images: Iterable[ImageFile], size: tuple[int, int]) -> float:
+    """Median part of the images that is in the largest central part of the shape (height, width)."""
     shape = size[0] / size[1]
-    return median(min(aspect / shape, shape / aspect) for aspect in aspects)
+    return median(min(image.aspect / shape, shape / image.aspect) for image in images)

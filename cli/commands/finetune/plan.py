@@ -52,7 +52,7 @@ class ImageFolder:
         unreadable: Number of files of each split that are no images.
         copies: (test file, training file) of copies, see `find_copies`.
         groups: Of all images, if copies had to be united to keep them on one side of the split.
-        aspects: Height / width of each image.
+        files: The images.
     """
 
     data: Data
@@ -61,7 +61,7 @@ class ImageFolder:
     unreadable: Counter[str]
     copies: tuple[tuple[str, str], ...] = ()
     groups: dict[str, str] | None = None
-    aspects: tuple[float, ...] = (1.0,)
+    files: tuple[ImageFile, ...] = ()
 
     def count(self, split: str) -> int:
         """Number of images of a split; 0 if the folder does not have it."""
@@ -109,9 +109,8 @@ def open_images(folder: Path, data: Data) -> ImageFolder:
     if problems:
         raise ValueError("\n".join(problems))
     seen = [image for of_split in files.values() for image in of_split.values() if image]
-    notes += notes_on_range(seen)
     counts_of_bad = Counter({split: len(of_split) for split, of_split in unreadable.items()})
-    images = ImageFolder(data, dataset, tuple(notes), counts_of_bad, aspects=tuple(image.aspect for image in seen))
+    images = ImageFolder(data, dataset, tuple(notes), counts_of_bad, files=tuple(seen))
     if total <= MOST:
         readable = {split: [file for file, image in of_split.items() if image] for split, of_split in files.items()}
         images = _without_copies(images, readable, bad)
@@ -246,7 +245,7 @@ def choose_recipe(
     resize is stated.
     """
     check_trainable(model)
-    for note in folder.notes:
+    for note in [*folder.notes, *(notes_on_range(folder.files) if model.preprocessing.pixel_range is None else ())]:
         print(f"Note: {note}")
     accelerator = any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices())
     size = size or image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
@@ -263,7 +262,7 @@ def choose_recipe(
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
-    part, (height, width) = typical_part(folder.aspects, as_size(size)), as_size(size)
+    part, (height, width) = typical_part(folder.files, as_size(size)), as_size(size)
     if part < LONG and recipe.data.evaluation_resize != "squash" and not resize_is_stated:
         shape = "square" if height == width else f"part of the shape {height} x {width}"
         print(

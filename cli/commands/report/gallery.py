@@ -26,10 +26,11 @@ class Gallery:
     Args:
         predictions: Its files are local paths, or nothing is shown of them.
         lists: See `image_lists`.
+        pixel_range: See `keras_vit.Preprocessing`.
     """
 
-    def __init__(self, predictions: Predictions, lists: dict[str, list[int]]):
-        self.predictions, self.lists = predictions, lists
+    def __init__(self, predictions: Predictions, lists: dict[str, list[int]], pixel_range=None):
+        self.predictions, self.lists, self.pixel_range = predictions, lists, pixel_range
         probabilities = predictions.probabilities
         if predictions.multi_label:  # the distance from 0.5 of the least certain class; the worst of the wrong ones
             distances = np.abs(probabilities - 0.5)
@@ -97,7 +98,7 @@ class Gallery:
         truth = ", ".join(names[i] for i in np.flatnonzero(self.predictions.correct[row])) or "no label"
         best = self.predictions.predicted[row]
         caption = f"{names[best]} {self.predictions.probabilities[row, best]:.1%}, true: {truth}"
-        pixels = as_rgb(Path(file))
+        pixels = as_rgb(Path(file), self.pixel_range)
         cells = [(_smaller(pixels, EVIDENCE_SIDE), f"{Path(file).name}: {caption}")]
         return cells + ([(_smaller(evidence(model, pixels), EVIDENCE_SIDE), "evidence")] if model is not None else [])
 
@@ -111,7 +112,7 @@ class Gallery:
         urls = {}
         for row in list(order)[:MOST_THUMBNAILS]:
             with suppress(OSError, ValueError):  # no file, or one that has changed since
-                urls[row] = pixel_url(_smaller(as_rgb(Path(self.predictions.files[row])), SIDE))
+                urls[row] = pixel_url(_smaller(as_rgb(Path(self.predictions.files[row]), self.pixel_range), SIDE))
         return urls
 
 
