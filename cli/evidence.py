@@ -42,7 +42,7 @@ def write_evidence(model, files: list[Path], folder: Path) -> list[Path]:
     with new_folder(folder, option="--attention") as new:
         names = [f"{number:03}-{file.stem}.png" for number, file in enumerate(files)]
         for file, name in zip(files, names):
-            Image.fromarray(evidence(model, as_rgb(file))).save(new / name)
+            Image.fromarray(evidence(model, as_rgb(file, model.preprocessing.pixel_range))).save(new / name)
     return [folder / name for name in names]
 
 

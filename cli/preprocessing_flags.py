@@ -26,6 +26,7 @@ class PreprocessingFlags:
         resize: "squash" ignores the aspect ratio; "shortest" keeps it, "shortest_area" as big_vision.
         crop_fraction: Fraction of the side that a central crop leaves.
         interpolation: How pixels are interpolated.
+        pixel_range: Values of gray images with 16 bits that become black and white: 0 4095 for 12 bits.
     """
 
     preprocessing: Annotated[str | None, tyro.conf.arg(metavar="imagenet|clip|half|pixels|FILE.json")] = None
@@ -34,11 +35,12 @@ class PreprocessingFlags:
     resize: Literal["squash", "shortest", "shortest_area"] | None = None
     crop_fraction: Annotated[float | None, tyro.conf.arg(metavar="FRACTION")] = None
     interpolation: Literal["nearest", "bilinear", "bicubic", "lanczos3", "lanczos5"] | None = None
+    pixel_range: Annotated[tuple[int, int] | None, tyro.conf.arg(metavar="LOW HIGH")] = None
 
     @property
     def single(self) -> dict:
         """The given ones of the options for single fields."""
-        names = ("mean", "std", "resize", "crop_fraction", "interpolation")
+        names = ("mean", "std", "resize", "crop_fraction", "interpolation", "pixel_range")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def fields(self) -> dict | None:

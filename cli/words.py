@@ -83,6 +83,7 @@ GROUPS = {
         "resize",
         "crop_fraction",
         "interpolation",
+        "pixel_range",
     ),
     "Results": ("output", "json", "overwrite"),
 }

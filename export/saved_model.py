@@ -169,7 +169,7 @@ def decode_images(image_bytes, preprocessing: Preprocessing):
 
     def prepare(content_and_index):
         content, index = content_and_index
-        image = decode(content, accurate=True, place=("at the index", index))
+        image = decode(content, accurate=True, place=("at the index", index), pixel_range=preprocessing.pixel_range)
         return preprocess_images(image if preprocessing.channels == 3 else gray(image), preprocessing)
 
     shape = tf.TensorSpec((*preprocessing.image_size, preprocessing.channels), tf.float32)

@@ -104,7 +104,7 @@ class Classify:
         logits_of, names, activation = logits_of_images(model), output_names(model), activation_of(model)
 
         def classify(files):
-            logits = logits_of([as_rgb(file) for file in files])
+            logits = logits_of([as_rgb(file, model.preprocessing.pixel_range) for file in files])
             table.add([str(file) for file in files], logits, [-1] * len(files))
             return top_classes(logits, names, self.top, activation)
 

@@ -15,6 +15,7 @@ section 4.6.4.
 
 import tensorflow as tf
 
+from keras_vit.images.pixel_range import window
 from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.images.resizing import clips_each_axis, size_before_crop
 from keras_vit.images.rgb import MAX_ASPECT, MAX_PIXELS
@@ -28,7 +29,7 @@ MOST_BYTES, MOST_TAGS = 4096, 64  # that are read: cameras write some 15 tags in
 EXCHANGED, MIRRORED, UPSIDE_DOWN = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
 
 
-def decode(encoded, accurate: bool = False, place: tuple = ()):
+def decode(encoded, accurate: bool = False, place: tuple = (), pixel_range: tuple[int, int] | None = None):
     """Decodes an encoded image, a scalar string, to (H, W, 3) uint8; returns decoded images unchanged.
 
     Args:
@@ -36,6 +37,7 @@ def decode(encoded, accurate: bool = False, place: tuple = ()):
         accurate: Whether JPEG files have the pixels of Pillow, and so of `model.classify`. TensorFlow's default, a
             faster cosine transform, differs by up to 21 gray levels.
         place: Texts and scalars that errors of this module name, such as the image's index in a batch.
+        pixel_range: Of gray PNG files of 16 bits, see `keras_vit.Preprocessing`.
     """
     if encoded.dtype != tf.string:
         return encoded
@@ -57,6 +59,10 @@ def decode(encoded, accurate: bool = False, place: tuple = ()):
     with tf.control_dependencies([check, *_size_checks(tf.where(is_png, _sides(head[16:24]), 1), place)]):
         # TensorFlow decodes only the channels that a WebP file has: 3, or 4 with transparency.
         image = tf.cond(is_webp, lambda: tf.io.decode_image(encoded, expand_animations=False)[..., :3], decode_other)
+        if pixel_range:
+            # Bytes 24 and 25: bits and kind of the colors, 0 for gray.
+            is_deep = is_png & (head[24] == 16) & (head[25] == 0)
+            image = tf.cond(is_deep, lambda: _windowed(encoded, pixel_range), lambda: tf.identity(image))
     is_gif = tf.reduce_all(head[:3] == list(b"GIF"))
     is_whole = ~is_gif | tf.reduce_all(tf.shape(image)[:2] >= head[8:5:-2] + 256 * head[9:6:-2])
     checks = [
@@ -70,6 +76,13 @@ def decode(encoded, accurate: bool = False, place: tuple = ()):
         has_palette = tf.reduce_all(head[:2] == list(b"BM")) & (head[28] == 8)
         image = tf.cond(has_palette, lambda: _colors(encoded, head, image[..., 0]), lambda: tf.identity(image))
         return tf.ensure_shape(turn_upright(image, orientation(encoded)), (None, None, 3))
+
+
+def _windowed(encoded, pixel_range):
+    """(H, W, 3) uint8 of a gray PNG file of 16 bits."""
+    values = tf.cast(tf.io.decode_png(encoded, channels=1, dtype=tf.uint16), tf.int32)
+    gray = tf.cast(window(values, pixel_range, tf.clip_by_value), tf.uint8)
+    return tf.repeat(gray, 3, axis=-1)
 
 
 def _colors(encoded, head, indices):

@@ -3,9 +3,11 @@
 import math
 import os
 import warnings
+from numbers import Integral
 
 import numpy as np
 
+DEEPEST = 65535  # of 16 bits
 OVERSHOOT = 128  # of float pixels beyond [0, 255]
 SCALED_OVERSHOOT = 1.25  # of scaled pixels, as a factor of their range, which is the same after bicubic interpolation
 # Scaled pixels, augmented images and noise are within this factor of their range; pixels in [0, 255] are far beyond.
@@ -16,6 +18,21 @@ CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130
 ARGUMENT = 'preprocessing="imagenet", "clip", "half" or a dict'
 HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 PIXELS = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}  # in [0, 255], as they are
+
+
+def checked_range(pixel_range) -> tuple[int, int]:
+    """(low, high) of 16-bit pixels; raises ValueError unless 0 <= low < high <= 65535, as integers."""
+    values = tuple(pixel_range) if isinstance(pixel_range, (tuple, list)) else ()
+    is_pair = len(values) == 2 and all(isinstance(v, Integral) and not isinstance(v, bool) for v in values)
+    if not is_pair or not 0 <= values[0] < values[1] <= DEEPEST:
+        raise ValueError(f"Expected two integers, low and high, with 0 <= low < high <= {DEEPEST}.")
+    return int(values[0]), int(values[1])
+
+
+def window(values, pixel_range: tuple[int, int], clip):
+    """Integers of 32 bits, any shape, from (low, high) to 0 to 255, rounded; `clip(values, low, high)`."""
+    low, high = pixel_range
+    return (510 * (clip(values, low, high) - low) + (high - low)) // (2 * (high - low))
 
 
 class PixelRangeWarning(UserWarning):
@@ -82,7 +99,8 @@ def check_unscaled(images, mean, std):
         if low.min() < -margin or high.max() > 255 + margin:
             raise ValueError(
                 f"Expected pixels in [0, 255]. Received: {array.dtype} between {low.min():.6g} and {high.max():.6g}. "
-                "Scale them; 16-bit images // 256 have 8 bits."
+                "Scale them, or state the range of 16-bit images, preprocessing={'pixel_range': (low, high)}; // 256 "
+                "leaves their upper 8 bits."
             )
         # All zeros may be a black image.
         in_unit = (high <= 1.0) & ((low != 0.0) | (high != 0.0))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 import numpy as np
 
 from keras_vit.images import as_size
-from keras_vit.images.pixel_range import CLIP, HALF, IMAGENET, PIXELS, scaled
+from keras_vit.images.pixel_range import CLIP, HALF, IMAGENET, PIXELS, checked_range, scaled
 
 RESIZES = ("squash", "shortest", "shortest_area")
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
@@ -31,6 +31,9 @@ class Preprocessing:
             [-1, 1]. As many as images have channels: 3 for RGB, 1 for gray.
         origin: Where `mean` and `std` are from: "file" (stated by the checkpoint), "table" (published for these
             weights), "user" (given) or "assumed" (a guess). It does not count when two are compared.
+        pixel_range: (low, high) of gray images with 16 bits, in files and in arrays of 16-bit integers: these values
+            become 0 and 255, those between linearly, rounded, those outside are clipped. By default the upper 8 bits of
+            files are used. Images of 8 bits are not changed.
 
     Raises:
         ValueError: A field has an unknown value or is out of range.
@@ -44,6 +47,7 @@ class Preprocessing:
     mean: tuple[float, ...] = (0.5, 0.5, 0.5)
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
     origin: str = field(default="user", compare=False)
+    pixel_range: tuple[int, int] | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "image_size", as_size(self.image_size))
@@ -52,6 +56,11 @@ class Preprocessing:
                 raise ValueError(f"`{name}` must be one of {', '.join(known)}. Received: {getattr(self, name)!r}")
         if not 0.0 < self.crop_fraction <= 1.0:
             raise ValueError(f"`crop_fraction` must be above 0 and at most 1. Received: {self.crop_fraction}")
+        if self.pixel_range is not None:
+            try:
+                object.__setattr__(self, "pixel_range", checked_range(self.pixel_range))
+            except ValueError as error:
+                raise ValueError(f"`pixel_range`: {error} Received: {self.pixel_range!r}") from error
         for name in ("mean", "std"):
             values = tuple(float(value) for value in np.ravel(getattr(self, name)))
             positive = name == "mean" or min(values, default=0) > 0
@@ -151,8 +160,8 @@ class Preprocessing:
         return replace(self, image_size=as_size(image_size))
 
     def get_config(self) -> dict:
-        """The fields by name, for `from_config`."""
-        return asdict(self)
+        """The fields by name, for `from_config`; without a pixel range, it is left out."""
+        return {name: value for name, value in asdict(self).items() if name != "pixel_range" or value}
 
 
 def _named_fields(argument) -> dict:

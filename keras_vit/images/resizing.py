@@ -44,7 +44,7 @@ def resized(images, preprocessing, by_products: bool = False):
         `by_products`, else a tensor.
     """
     images = images if isinstance(images, (list, tuple)) and images else [images]
-    images = [as_channels(image, preprocessing.channels) for image in images]
+    images = [as_channels(image, preprocessing.channels, preprocessing.pixel_range) for image in images]
     check_unscaled(images, preprocessing.mean, preprocessing.std)
     batches = [image if len(image.shape) == 4 else image[None] for image in images]
     if not (by_products and all(isinstance(batch, np.ndarray) for batch in batches)):

@@ -6,6 +6,8 @@ from contextlib import suppress
 
 import numpy as np
 
+from keras_vit.images.pixel_range import window
+
 EXPECTED = (
     "Expected images as arrays (H, W, 3) or (B, H, W, 3), gray (H, W) or (..., 1), RGBA (..., 4), as paths or Pillow "
     "images, one or a list of them."
@@ -20,12 +22,13 @@ HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"
 ORIENTATION, TURNED = 0x0112, range(2, 9)  # EXIF tag: how to turn the stored image upright
 
 
-def as_rgb(image):
+def as_rgb(image, pixel_range: tuple[int, int] | None = None):
     """One image, or a batch of one size, as RGB pixels.
 
     Args:
         image: The path of an image file; a Pillow image; or an array or tensor (H, W), (H, W, C) or (B, H, W, C), with
             C = 1 for gray, 3 for RGB, 4 for RGBA.
+        pixel_range: Of images of 16 bits, see `keras_vit.Preprocessing`.
 
     Returns:
         (H, W, 3) or (B, H, W, 3), of the array's dtype; uint8 from a file or a Pillow image. Files and Pillow images
@@ -33,10 +36,10 @@ def as_rgb(image):
         of GIF files are black, as in TensorFlow.
     """
     if isinstance(image, (str, os.PathLike)):
-        return _from_file(image)
+        return _from_file(image, pixel_range)
     if hasattr(image, "getexif"):
-        return _from_pillow(image)
-    image = _from_mask(image)
+        return _from_pillow(image, pixel_range)
+    image = _windowed(_from_mask(image), pixel_range)
     shape = tuple(getattr(image, "shape", ()))
     if len(shape) == 2 and 0 not in shape:
         return _repeated(image[..., None])
@@ -45,11 +48,11 @@ def as_rgb(image):
     return {1: _repeated, 3: lambda pixels: pixels, 4: lambda pixels: pixels[..., :3]}[shape[-1]](image)
 
 
-def as_channels(image, channels: int):
+def as_channels(image, channels: int, pixel_range: tuple[int, int] | None = None):
     """`as_rgb` for models of other channels: (H, W, C) or (B, H, W, C), gray if C = 1, else arrays of C channels."""
     if channels == 3:
-        return as_rgb(image)
-    image = _from_mask(image)
+        return as_rgb(image, pixel_range)
+    image = _windowed(_from_mask(image), pixel_range)
     shape = tuple(getattr(image, "shape", ()))
     if len(shape) in (3, 4) and shape[-1] == channels and 0 not in shape:
         return image
@@ -59,7 +62,19 @@ def as_channels(image, channels: int):
             f"The model takes {channels} channels: arrays (H, W, {channels}) or (B, H, W, {channels}) in Python, no "
             f"image files. Received: {received}"
         )
-    return image[..., None] if len(shape) == 2 and 0 not in shape else gray(as_rgb(image))
+    return image[..., None] if len(shape) == 2 and 0 not in shape else gray(as_rgb(image, pixel_range))
+
+
+def _windowed(image, pixel_range):
+    """Arrays and tensors of 16-bit integers as uint8, see `as_rgb`; others as they are."""
+    dtype = getattr(image, "dtype", "")
+    if pixel_range is None or getattr(dtype, "name", str(dtype)) not in ("uint16", "int16"):
+        return image
+    if isinstance(image, np.ndarray):
+        return window(image.astype("int32"), pixel_range, np.clip).astype("uint8")
+    from keras import ops
+
+    return ops.cast(window(ops.cast(image, "int32"), pixel_range, ops.clip), "uint8")
 
 
 def _from_mask(image):
@@ -143,14 +158,14 @@ def _is_heic(file) -> bool:
     return start[4:8] == b"ftyp" and start[8:] in HEIC_BRANDS
 
 
-def _from_file(path):
+def _from_file(path, pixel_range):
     if os.path.isdir(path):
         raise ValueError(
             f"{path} is a folder. Expected image files, such as list(pathlib.Path({str(path)!r}).glob('*.jpg'))."
         )
     try:
         with open_image(path) as image:
-            return _from_pillow(image)
+            return _from_pillow(image, pixel_range)
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no image {os.path.abspath(path)}") from None
     except (OSError, SyntaxError, ValueError) as error:
@@ -163,11 +178,11 @@ def unreadable(path, error: Exception) -> ValueError:
     return ValueError(f"{path} cannot be read as an image: {error}.{fix}")
 
 
-def _from_pillow(image):
+def _from_pillow(image, pixel_range):
     if image.format == "GIF" and "transparency" in image.info:
         pixels = np.asarray(image.convert("RGBA"))
         return np.where(pixels[..., 3:] > 0, pixels[..., :3], 0).astype("uint8")
-    upright = reduce_to_8_bits(turned_upright(image))
+    upright = reduce_to_8_bits(turned_upright(image), pixel_range)
     if image.mode == "CMYK" and image.format in ("JPEG", "MPO") and "adobe" not in image.info:
         upright = upright.point(lambda value: 255 - value)  # Pillow takes inverted colors for granted, as Adobe's are
     if image.mode == "P" and "transparency" in image.info:
@@ -196,8 +211,10 @@ def orientation(image) -> int:
     return 1
 
 
-def reduce_to_8_bits(image):
+def reduce_to_8_bits(image, pixel_range: tuple[int, int] | None = None):
     """Converts a 16-bit gray Pillow image to 8 bits, mode "L", as TensorFlow does; returns other images unchanged.
+
+    With a `pixel_range`, as `keras_vit.Preprocessing` says.
 
     Pillow's own `convert` clips at 255, which turns most 16-bit images white.
     """
@@ -207,4 +224,6 @@ def reduce_to_8_bits(image):
         raise ValueError("the pixels are floats, of unknown range; save the image with 8 or 16 bits")
     if not image.mode.startswith("I"):
         return image
-    return Image.fromarray(np.clip(np.asarray(image, "int64") >> 8, 0, 255).astype("uint8"))
+    values = np.asarray(image, "int64")
+    values = np.clip(values >> 8, 0, 255) if pixel_range is None else window(values, pixel_range, np.clip)
+    return Image.fromarray(values.astype("uint8"))

@@ -136,7 +136,7 @@ class OuterModel:
         if self.image_size or not self._takes_pixels:
             return self.preprocessing(images)
         images = images if isinstance(images, (list, tuple)) else [images]
-        arrays = [ops.cast(as_rgb(image), "float32") for image in images]
+        arrays = [ops.cast(as_rgb(image, self.preprocessing.pixel_range), "float32") for image in images]
         return [array if len(array.shape) == 4 else array[None] for array in arrays]
 
     def _preprocessing(self):

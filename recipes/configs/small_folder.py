@@ -114,6 +114,7 @@ def fit_to_folder(
             std=preprocessing.std,  # type: ignore[arg-type]
             evaluation_resize=preprocessing.resize,  # type: ignore[arg-type]  # which it has checked
             evaluation_crop=preprocessing.crop_fraction,
+            pixel_range=preprocessing.pixel_range,
         ),
         optimizer=replace(
             recipe.optimizer,

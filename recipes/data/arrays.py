@@ -130,7 +130,8 @@ def indices_by_class(labels: np.ndarray, num_classes: int) -> list[np.ndarray]:
 
 def decode_stored(dataset: ImageDataset, stored):
     """Decodes an image as `dataset.read` yields it, an encoded image or its path, to (H, W, 3) uint8 in [0, 255]."""
-    image = decode(tf.io.read_file(stored) if dataset.stores_paths else stored)
+    encoded = tf.io.read_file(stored) if dataset.stores_paths else stored
+    image = decode(encoded, pixel_range=dataset.pixel_range)
     return image * tf.constant(255 // dataset.max_value, tf.uint8) if dataset.max_value < 255 else image
 
 

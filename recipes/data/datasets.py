@@ -13,7 +13,7 @@ import tensorflow_datasets as tfds
 from keras_vit.progress import downloading, shows_bars
 from keras_vit.recipes.configs.vtab import TASKS
 from keras_vit.recipes.data.csv_labels import open_csv
-from keras_vit.recipes.data.image_dataset import ImageDataset, name_by_index
+from keras_vit.recipes.data.image_dataset import ImageDataset, decoded_for, name_by_index
 from keras_vit.recipes.data.image_folder import open_folder
 from keras_vit.recipes.data.parquet import open_hub
 from keras_vit.recipes.data.tfrecords import check_prepared, open_tfrecords
@@ -31,6 +31,10 @@ def open_dataset(data: Data) -> ImageDataset:
         ValueError: The dataset is unknown, or is not laid out as expected.
         ConnectionError: It cannot be downloaded.
     """
+    return decoded_for(_open(data), data)
+
+
+def _open(data: Data) -> ImageDataset:
     source, _, path = data.dataset.partition(":")
     path = os.path.expanduser(path)
     if source == "folder":

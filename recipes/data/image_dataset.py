@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,6 +37,7 @@ class ImageDataset:
         groups: The group of each image by its name, see `Data.group`; None without groups.
         cuts: With groups, the positions in each split that are not within one, from 0 to its size, ascending: a part
             such as "train[:80%]" ends at the nearest.
+        pixel_range: Of gray images with 16 bits, when they are decoded, see `keras_vit.Preprocessing`.
     """
 
     name: str
@@ -49,10 +50,17 @@ class ImageDataset:
     max_value: int = 255
     groups: Mapping[str, str] | None = None
     cuts: Mapping[str, Sequence[int]] | None = None
+    pixel_range: tuple[int, int] | None = None
 
     def __post_init__(self):
         """Raises ValueError for class names that are not one line of text each, which labels.txt could not have."""
         check_class_names(self.class_names, self.name)
+
+
+def decoded_for(dataset: ImageDataset, preprocessing) -> ImageDataset:
+    """The dataset with the `pixel_range` of a recipe's data, or of a model's preprocessing, which may be None."""
+    pixel_range = getattr(preprocessing, "pixel_range", None)
+    return dataset if dataset.pixel_range == pixel_range else replace(dataset, pixel_range=pixel_range)
 
 
 def check_class_names(names: Iterable[str], source: str):

@@ -45,9 +45,10 @@ def training_transform(data: Data, seed: int, mean, std, max_value: int = 255, a
         )
         if data.crop in WINDOWS:
             least_size = size if data.scaled_decoding else None
-            image = decode_window(encoded, WINDOWS[data.crop](key(0), data.min_crop_area), least_size)
+            window = WINDOWS[data.crop](key(0), data.min_crop_area)
+            image = decode_window(encoded, window, least_size, data.pixel_range)
         else:
-            image = decode(encoded)
+            image = decode(encoded, pixel_range=data.pixel_range)
         if max_value < 255 and encoded.dtype == tf.string:
             image *= tf.constant(255 // max_value, tf.uint8)
         if data.flip:
@@ -103,6 +104,7 @@ def evaluation_preprocessing(data: Data) -> Preprocessing:
         antialias=data.antialias,
         mean=data.mean,
         std=data.std,
+        pixel_range=data.pixel_range,
     )
 
 
@@ -111,7 +113,9 @@ def evaluation_transform(data: Data):
     preprocessing = evaluation_preprocessing(data)
 
     def transform(encoded):
-        return normalize_floats(resize_and_crop(decode(encoded), preprocessing), data.mean, data.std)
+        return normalize_floats(
+            resize_and_crop(decode(encoded, pixel_range=data.pixel_range), preprocessing), data.mean, data.std
+        )
 
     return transform
 

@@ -57,7 +57,9 @@ def torchvision_window(key, min_area: float):
 WINDOWS = {"inception": inception_window, "torchvision": torchvision_window}
 
 
-def decode_window(encoded, window, least_size: tuple[int, int] | None = None):
+def decode_window(
+    encoded, window, least_size: tuple[int, int] | None = None, pixel_range: tuple[int, int] | None = None
+):
     """Decodes a window of an image; of an upright JPEG file, not much more than the window is decoded.
 
     JPEG files store colors at a lower resolution than brightness: at the edge of the window, colors may differ a little
@@ -68,6 +70,7 @@ def decode_window(encoded, window, least_size: tuple[int, int] | None = None):
         least_size: (height, width): JPEG files are decoded at the smallest of 1/8, 1/4, 1/2 and 1 of their size that
             leaves both sides of the window at least this long; None for their size. The decoder's mean over 2 x 2, 4 x
             4 or 8 x 8 pixels is then the first part of a resize, and takes less time than decoding all of them.
+        pixel_range: See `decode`.
 
     Returns:
         (height, width, 3) uint8, of which both sides are divided by the factor that JPEG files are scaled by.
@@ -83,7 +86,7 @@ def decode_window(encoded, window, least_size: tuple[int, int] | None = None):
         return tf.switch_case(fitting, [partial(_scaled_window, encoded, shape, area, factor) for factor in FACTORS])
 
     def from_pixels():
-        image = decode(encoded)
+        image = decode(encoded, pixel_range=pixel_range)
         top, left, height, width = tf.unstack(window(tf.shape(image)))
         return image[top : top + height, left : left + width]
 

@@ -14,6 +14,7 @@ from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.models.classification import check_no_projection, known_names
 from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, count_examples, decoded_images
+from keras_vit.recipes.data.image_dataset import decoded_for
 from keras_vit.recipes.data.model_classes import check_classifier, unlabeled, with_model_classes
 from keras_vit.recipes.evaluation.classification_metrics import ClassificationMetrics, MultiLabelMetrics
 from keras_vit.recipes.evaluation.imagenet_variants import (
@@ -108,6 +109,7 @@ def evaluate_classifier(
         raise ValueError("Predictions are of all classes of a model: omit objectnet_mapping and imagenet_variant.")
     if not objectnet_mapping and not imagenet_variant:
         dataset = with_model_classes(dataset, model)
+    dataset = decoded_for(dataset, model.preprocessing)
     read: list[int] = []
     files: list[str] = []  # of a batch
     batches = _labeled_batches(dataset, split, batch_size, max_corrupt, read, files)

@@ -14,7 +14,7 @@ from keras_vit.progress import Progress
 from keras_vit.recipes.data import ImageDataset, read_encoded, read_labels
 from keras_vit.recipes.data.arrays import decoded_positions, read_arrays
 from keras_vit.recipes.data.corrupt_images import count_skipped
-from keras_vit.recipes.data.image_dataset import count_nonempty
+from keras_vit.recipes.data.image_dataset import count_nonempty, decoded_for
 from keras_vit.recipes.recipe import Data
 from keras_vit.recipes.remote_files import write_file
 from keras_vit.version import __version__
@@ -90,7 +90,8 @@ def _extract_positions(
         except Exception:  # missing or damaged, for which zipfile and NumPy have no class of errors: computed again
             pass
     progress = Progress(f"Features of {split}", len(selected), "images") if verbose else None
-    batches = decoded_positions(dataset, split, batch_size, max_corrupt, indices)
+    decoded = decoded_for(dataset, preprocessing or getattr(model, "preprocessing", None))
+    batches = decoded_positions(decoded, split, batch_size, max_corrupt, indices)
     features, positions = _compute(model, preprocessing or model.preprocess, batches, progress)
     if cached:
         _write(cached, features, np.isin(selected, positions))

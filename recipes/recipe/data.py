@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from keras_vit.images import as_size, shortest_size
+from keras_vit.images.pixel_range import checked_range
 from keras_vit.recipes.recipe.errors import RecipeError
 from keras_vit.recipes.recipe.values import Checked
 
@@ -113,6 +114,8 @@ class Data(Checked):
             with the same match, or the same first part in parentheses, are on one side of the split. Or a CSV file with
             the columns file,group: "<class>/<image>" and what it belongs to; other images are groups of their own.
             With a column split, it is that of the image; other images are in none.
+        pixel_range: Low and high value of gray images with 16 bits, which become 0 and 255, see
+            `keras_vit.Preprocessing`: 0 4095 for 12 bits. By default their upper 8 bits are used.
         converted: Folder in which `keras-vit finetune` stored those images of a folder that TensorFlow does not read.
     """
 
@@ -143,6 +146,7 @@ class Data(Checked):
     service: str | None = None
     max_corrupt: float = 0.01
     group: str | None = None
+    pixel_range: tuple[int, int] | None = None
     converted: str | None = None
 
     def __post_init__(self):
@@ -188,6 +192,14 @@ class Data(Checked):
                 received,
                 {"data.resize_size": shortest_size(sides)},
             )
+
+    def _check_pixel_range(self):
+        if self.pixel_range is None:
+            return
+        try:
+            checked_range(self.pixel_range)
+        except ValueError as error:
+            raise RecipeError(f"{error}", {"data.pixel_range": self.pixel_range}) from error
 
     def _check_scaled_decoding(self):
         if self.scaled_decoding and self.crop not in ("inception", "torchvision"):

@@ -105,6 +105,12 @@ def adapt_model(model, recipe: Supervised, num_classes: int):
             {"data.mean": trained.mean, "data.std": trained.std},
         )
     changes = {"num_classes": num_classes, **_common(data, run)}
+    if trained.pixel_range and trained.pixel_range != data.pixel_range:
+        raise RecipeError(
+            "The weights were trained on images of 16 bits with another range of pixels.",
+            {"data.pixel_range": data.pixel_range},
+            {"data.pixel_range": trained.pixel_range},
+        )
     is_vit = isinstance(model, VisionTransformer)
     if not is_vit:
         _check_no_remat(run)

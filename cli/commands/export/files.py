@@ -110,8 +110,9 @@ def _positions(dataset, split, indices) -> set[tuple[str, int]]:
 def _read_images(dataset, split, count, preprocessing, max_corrupt, indices=None):
     """The first images of a split, or those at the indices, and their labels."""
     from keras_vit.recipes.data import decoded_images
+    from keras_vit.recipes.data.image_dataset import decoded_for
 
-    images, labels = [], []
+    images, labels, dataset = [], [], decoded_for(dataset, preprocessing)
     indices = np.arange(count) if indices is None else indices
     for batch, batch_labels in decoded_images(dataset, split, max(1, min(64, count)), max_corrupt, indices):
         images += [*np.asarray(preprocessing.pixels(list(batch)))]

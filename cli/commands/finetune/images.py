@@ -65,18 +65,17 @@ def notes_on_range(images: Iterable[ImageFile]) -> Iterator[str]:
     """Yields a sentence if images of 16 bits are so dark that their upper 8 bits, which are used, say little."""
     values = [image.brightest for image in images if image.brightest is not None]
     if values and max(values) < DARK:
-        bits = max(values).bit_length()
         yield (
             f"{len(values):,} images have 16 bits, but no value above {max(values):,}. Their upper 8 bits are used: "
-            f"{max(values) // 256 + 1} gray levels of 256 are left, all dark. Multiply their pixels by "
-            f"{2 ** (16 - bits)}"
+            f"{max(values) // 256 + 1} gray levels of 256 are left, all dark. Add --pixel-range LOW HIGH, such as 0 "
+            f"{2 ** max(values).bit_length() - 1}"
         )
 
 
-def typical_part(aspects: Iterable[float], size: tuple[int, int]) -> float:
-    """Median part of images of these aspects that is in the largest central part of the shape (height, width)."""
+def typical_part(images: Iterable[ImageFile], size: tuple[int, int]) -> float:
+    """Median part of the images that is in the largest central part of the shape (height, width)."""
     shape = size[0] / size[1]
-    return median(min(aspect / shape, shape / aspect) for aspect in aspects)
+    return median(min(image.aspect / shape, shape / image.aspect) for image in images)
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class ImageFolder:
         unreadable: Number of files of each split that are no images.
         copies: (test file, training file) of copies, see `find_copies`.
         table: Groups of the images, if copies had to be united to keep them on one side of the split; and folds.
-        aspects: Height / width of each image.
+        files: The images.
     """
 
     data: Data
@@ -99,7 +98,7 @@ class ImageFolder:
     unreadable: Counter[str]
     copies: tuple[tuple[str, str], ...] = ()
     table: ImageTable | None = None
-    aspects: tuple[float, ...] = (1.0,)
+    files: tuple[ImageFile, ...] = ()
 
     def count(self, split: str) -> int:
         """Number of images of a split, or of several, joined by +; 0 if the folder does not have it."""
@@ -152,8 +151,7 @@ def open_images(folder: Path, data: Data, folds: int | None = None, earlier: Pat
     if problems:
         raise ValueError("\n".join(problems))
     seen = [image for of_split in files.values() for image in of_split.values() if image]
-    notes += notes_on_range(seen)
-    images = ImageFolder(data, dataset, tuple(notes), Counter(), aspects=tuple(image.aspect for image in seen))
+    images = ImageFolder(data, dataset, tuple(notes), Counter(), files=tuple(seen))
     images = _with_groups_and_copies(images, set(bad), folds, earlier)
     return replace(images, notes=(*images.notes, *_few_images(images)))
 

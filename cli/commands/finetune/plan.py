@@ -19,7 +19,7 @@ from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.commands.finetune.folds import fold_recipes
-from keras_vit_cli.commands.finetune.images import LONG, ImageFolder, typical_part
+from keras_vit_cli.commands.finetune.images import LONG, ImageFolder, notes_on_range, typical_part
 from keras_vit_cli.recipe_options import recipe_flags
 
 NAME = "finetune-small"  # of SMALL
@@ -43,7 +43,7 @@ def choose_recipe(
     they are squashed unless the resize is stated.
     """
     check_trainable(model)
-    for note in folder.notes:
+    for note in [*folder.notes, *(notes_on_range(folder.files) if model.preprocessing.pixel_range is None else ())]:
         print(f"Note: {note}")
     accelerator = any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices())
     size = size or image_size(model.preprocessing, accelerator, getattr(model, "patch_size", (1, 1)))
@@ -59,7 +59,7 @@ def choose_recipe(
     images, depth = folder.count(folder.data.train_split), getattr(model.config, "depth", 0)
     machine = measure(model, recipe.data, folder.dataset, accelerator)
     recipe = fit_to_folder(recipe, images, model.preprocessing, size, depth, machine)
-    part, (height, width) = typical_part(folder.aspects, as_size(size)), as_size(size)
+    part, (height, width) = typical_part(folder.files, as_size(size)), as_size(size)
     if part < LONG and recipe.data.evaluation_resize != "squash" and not resize_is_stated:
         shape = "square" if height == width else f"part of the shape {height} x {width}"
         print(

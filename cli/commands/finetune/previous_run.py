@@ -21,6 +21,7 @@ FIELDS = {
     "crop_fraction": "evaluation_crop",
     "interpolation": "interpolation",
     "antialias": "antialias",
+    "pixel_range": "pixel_range",
 }
 
 

@@ -24,10 +24,11 @@ class Gallery:
     Args:
         predictions: Its files are local paths, or nothing is shown of them.
         lists: See `image_lists`.
+        pixel_range: See `keras_vit.Preprocessing`.
     """
 
-    def __init__(self, predictions: Predictions, lists: dict[str, list[int]]):
-        self.predictions, self.lists = predictions, lists
+    def __init__(self, predictions: Predictions, lists: dict[str, list[int]], pixel_range=None):
+        self.predictions, self.lists, self.pixel_range = predictions, lists, pixel_range
         probabilities = predictions.probabilities
         if predictions.multi_label:  # the distance from 0.5 of the least certain class; the worst of the wrong ones
             distances = np.abs(probabilities - 0.5)
@@ -98,7 +99,9 @@ class Gallery:
         if not count:
             return {}, f"No evidence for the predicted classes: {model.name} has too many patches to multiply."
         files = {row: Path(self.predictions.files[row]) for row in rows[:count]}
-        shown = {row: _smaller(evidence(model, as_rgb(file)), EVIDENCE_SIDE) for row, file in files.items()}
+        shown = {
+            row: _smaller(evidence(model, as_rgb(file, self.pixel_range)), EVIDENCE_SIDE) for row, file in files.items()
+        }
         beside = "each image" if count >= len(rows) else f"{count} of {len(rows)} images, since each takes seconds"
         return shown, f"Beside {beside}: the patches that speak for the predicted class, in orange."
 
@@ -108,7 +111,7 @@ class Gallery:
         truth = ", ".join(names[i] for i in np.flatnonzero(self.predictions.correct[row])) or "no label"
         best = self.predictions.predicted[row]
         caption = f"{file.name}: {names[best]} {self.predictions.probabilities[row, best]:.1%}, true: {truth}"
-        return _smaller(as_rgb(file), EVIDENCE_SIDE), caption
+        return _smaller(as_rgb(file, self.pixel_range), EVIDENCE_SIDE), caption
 
     def _thumbnails(self) -> dict[int, str]:
         """data: URLs by row: mistakes and uncertain images, then some of each button in turn, wrong ones first."""
@@ -120,7 +123,7 @@ class Gallery:
         urls = {}
         for row in list(order)[:MOST_THUMBNAILS]:
             with suppress(OSError, ValueError):  # no file, or one that has changed since
-                urls[row] = pixel_url(_smaller(as_rgb(Path(self.predictions.files[row])), SIDE))
+                urls[row] = pixel_url(_smaller(as_rgb(Path(self.predictions.files[row]), self.pixel_range), SIDE))
         return urls
 
 

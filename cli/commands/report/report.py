@@ -44,7 +44,8 @@ def write_report(
         comparison: With another model, and the names of both.
     """
     metrics = _metrics(predictions)
-    gallery = Gallery(predictions, sections.image_lists(predictions))
+    pixel_range = model.preprocessing.pixel_range if model is not None else None
+    gallery = Gallery(predictions, sections.image_lists(predictions), pixel_range)
     parts = [message(note) for note in [*notes, *gallery.notes()]]
     parts.append(cards(_numbers(predictions, metrics)))
     if run and (curves := sections.learning_curves(read_log(os.path.join(run, LOG)))):
