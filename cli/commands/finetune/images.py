@@ -1,8 +1,7 @@
 """The folder of images of `keras-vit finetune`: its splits, copies and folds, and what is wrong with its files."""
 
-import hashlib
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from keras_vit.recipes.data.corrupt_images import mark_named
 from keras_vit.recipes.data.groups import ImageTable, groups_of
 from keras_vit.recipes.data.image_folder import class_of, open_folder, split_by_hash
 from keras_vit.recipes.recipe import Data
-from keras_vit_cli.commands.finetune.copies import unite_copies
+from keras_vit_cli.commands.finetune.copies import in_two_classes, unite_copies
 from keras_vit_cli.commands.finetune.earlier_run import keep_trained, trained_images
 from keras_vit_cli.commands.finetune.folds import assign_folds, others
 from keras_vit_cli.copies import Hashes, describe_copies, find_copies, hash_files
@@ -145,7 +144,7 @@ def open_images(folder: Path, data: Data, folds: int | None = None, earlier: Pat
     elif bad:
         mark_named(dataset.name, bad[:NAMED])
         notes.append(f"{len(bad):,} of {total:,} files {are_none}; skipped: {first_names(bad, NAMED)}")
-    if pairs := _in_two_classes(*(np.concatenate(arrays) for arrays in zip(*examples.values()))):
+    if pairs := in_two_classes(*(np.concatenate(arrays) for arrays in zip(*examples.values()))):
         images_are = "image is" if len(pairs) == 1 else "images are"
         notes.append(f"{len(pairs):,} {images_are} in two classes: {first_names(f'{a} = {b}' for a, b in pairs)}")
     if problems:
@@ -275,28 +274,6 @@ def _examples(dataset, split) -> tuple[np.ndarray, np.ndarray]:
 
 def _files(dataset, split) -> list[str]:
     return [file.decode() for file in _examples(dataset, split)[0]]
-
-
-def _in_two_classes(files: np.ndarray, labels: np.ndarray) -> list[tuple[str, str]]:
-    """Pairs of files with the same content and different labels."""
-    groups = [sorted((file.decode(), label) for file, label in zip(files, labels.tolist()))]
-    for key in (os.path.getsize, _end_of, _hash_of):  # most files differ in what is read first
-        parts = defaultdict(list)
-        for number, group in enumerate(groups):
-            for file, label in group:
-                parts[number, key(file)].append((file, label))
-        groups = [part for part in parts.values() if any(label != part[0][1] for _, label in part)]
-    return [(group[0][0], file) for group in groups for file, label in group if label != group[0][1]]
-
-
-def _end_of(file) -> bytes:
-    with open(file, "rb") as content:
-        content.seek(max(0, os.path.getsize(file) - 512))
-        return content.read()
-
-
-def _hash_of(file) -> bytes:
-    return hashlib.sha256(Path(file).read_bytes()).digest()
 
 
 def _look_at(files: np.ndarray, progress: Progress) -> Iterator[tuple[str, ImageFile | None]]:
