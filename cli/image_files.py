@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 
 from keras_vit.images.rgb import NO_HEIC, open_image, reduce_to_8_bits, unreadable
 from keras_vit.messages import first_names
@@ -40,12 +41,13 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
     if not folder.is_dir():
         raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images, or an image.")
     files = sorted(file for path, names in walk(str(folder)) for name in names if (file := Path(path, name)).is_file())
-    extensions = (*EXTENSIONS, *HEIC)  # HEIC: where Pillow reads it
+    formats = Image.registered_extensions()  # also after `pillow_heif` was registered
+    extensions = {*EXTENSIONS, *HEIC, *(extension for extension, kind in formats.items() if kind in Image.OPEN)}
     images = [file for file in files if file.suffix.lower() in extensions]
     if not images:
         raise ValueError(f"No images in {folder.absolute()}. Supported extensions: {', '.join(EXTENSIONS)}.")
     if others := [file for file in files if file.suffix.lower() not in extensions]:
-        _note(others, f"their names do not end in {', '.join(EXTENSIONS)}")
+        _note(others, f"their names do not end in {', '.join(EXTENSIONS)} or as other images")
     return images
 
 

@@ -40,6 +40,9 @@ def paired_interval(before, after) -> tuple[float, float]:
 
     difference = np.asarray(before, "int8") - np.asarray(after, "int8")
     counts = [(difference == value).sum() for value in (-1, 0, 1)]
+    if counts[0] > counts[2]:  # the draws of the opposite difference, so that its interval is the opposite
+        low, high = paired_interval(after, before)
+        return -high, -low
     # One more image of each change: else a few images without a change would have no interval (Bonett and Price, 2012).
     shares = np.add(counts, (1, 0, 1)) / (len(difference) + 2)
     gained, _, lost = np.random.default_rng(0).multinomial(len(difference), shares, RESAMPLES).T

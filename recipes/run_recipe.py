@@ -72,7 +72,8 @@ def run_unless_finished(recipe: Recipe) -> dict[str, float]:
     file = os.path.join(required_folder(recipe), METRICS)
     if tf.io.gfile.exists(file):
         check_resumable(recipe)
-        metrics = _read_metrics(file, "top1" if recipe.has_labels else "loss")
+        has_test = recipe.has_labels and recipe.data.test_split
+        metrics = _read_metrics(file, "top1" if has_test else "training_loss" if recipe.has_labels else "loss")
         check_finite_metrics(metrics, file)
         return metrics
     print(f"\n== {recipe.run.folder}")

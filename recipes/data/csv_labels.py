@@ -54,7 +54,12 @@ def open_csv(path: str, name: str) -> ImageDataset:
             for split, images in split_by_hash(named, group_of).items()
         }
     group_of = {image: group_of.get(image, image) for split in rows.values() for image, _ in split} if group_of else {}
-    check_groups(path, {split: [("", image) for image, _ in images] for split, images in rows.items()}, group_of)
+    check_groups(
+        path,
+        {split: [("", image) for image, _ in images] for split, images in rows.items()},
+        group_of,
+        "Move all images of a group into one list.",
+    )
     label_names = sorted({label for split in rows.values() for _, labels in split for label in labels})
     warn_of_similar_names(path, label_names)
     names = _read_names(tf.io.gfile.join(path, LABELS), label_names) if LABELS in files else tuple(label_names)

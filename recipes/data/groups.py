@@ -9,6 +9,7 @@ A table has the column group, split or both.
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,8 +112,10 @@ def read_table(file: str) -> ImageTable:
     try:
         with tf.io.gfile.GFile(file, "rb") as content:
             text = content.read().decode("utf-8-sig")  # without the mark that Excel begins UTF-8 with
-        head, *rows = [row for row in csv.reader(io.StringIO(text)) if row] or [[]]
-    except (tf.errors.NotFoundError, UnicodeDecodeError, csv.Error) as error:
+        head, *rows = [row for row in csv.reader(io.StringIO(text), strict=True) if row] or [[]]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text: {error}. Save it as UTF-8 (Excel: CSV UTF-8).") from error
+    except (tf.errors.NotFoundError, csv.Error) as error:
         raise ValueError(f"The table of groups {file} cannot be read: {error}") from error
     allowed = ([FILE, GROUP], [FILE, SPLIT], list(COLUMNS))
     if head not in allowed or any(len(row) != len(head) for row in rows):
@@ -120,11 +123,19 @@ def read_table(file: str) -> ImageTable:
             f"The table of groups {file} must have the columns {FILE},{GROUP}, with a line such as "
             f"cat/1.jpg,patient7 for each image; or also {SPLIT}. Received: {','.join(head)!r}"
         )
+    rows = [[cell.strip() for cell in row] for row in rows]
+    if empty := [",".join(row) for row in rows if not all(row)]:
+        raise ValueError(f"The table of groups {file} has lines with empty cells: {first_names(empty)}")
+    if not rows:
+        raise ValueError(f"The table of groups {file} has no lines below {','.join(head)}.")
     columns = {name: {row[0]: row[place] for row in rows} for place, name in enumerate(head)}
+    if len(columns[FILE]) < len(rows):
+        twice = [name for name, count in Counter(row[0] for row in rows).items() if count > 1]
+        raise ValueError(f"The table of groups {file} has files twice: {first_names(twice)}")
     return ImageTable(columns.get(GROUP, {}), columns.get(SPLIT, {}))
 
 
-def check_groups(path: str, splits: Mapping[str, list[tuple[str, str]]], groups: Mapping[str, str]):
+def check_groups(path: str, splits: Mapping[str, list[tuple[str, str]]], groups: Mapping[str, str], fix: str):
     """Raises ValueError if a group has images in several splits, each a list of (class, file); {} is no groups."""
     split_of: dict[str, str] = {}
     both = {
@@ -135,7 +146,8 @@ def check_groups(path: str, splits: Mapping[str, list[tuple[str, str]]], groups:
     }
     if both:
         first, second = next(iter(both.values()))
+        have = "group of {} has" if len(both) == 1 else "groups of {} have"
         raise ValueError(
-            f"{len(both):,} groups of {path} have images in several splits, such as {second!r} and {first!r}: "
-            f"{first_names(sorted(both))}. Give the folder without splits, /<class>/<image>, to keep them together."
+            f"{len(both):,} {have.format(path)} images in several splits, such as {second!r} and {first!r}: "
+            f"{first_names(sorted(both))}. {fix}"
         )

@@ -142,7 +142,7 @@ def _list_splits(path, group, stored):
             unused.setdefault(reason, []).append(file)
         # Also an empty one, so that both together are all images.
         splits = splits_of(path, group, loose) or split_by_hash(loose, groups)
-        check_groups(path, splits, groups)
+        check_groups(path, splits, groups, f"Give all images of a group the same split in {group}.")
         return splits, unused, groups
     if loose:
         unused["in no folder of a class"] = [file for _, file in loose]
@@ -150,7 +150,7 @@ def _list_splits(path, group, stored):
     groups = groups_of(path, group, images)
     if splits_of(path, group, images):
         raise ValueError(f"{path} has splits of its own, {first_names(splits)}, so that {group} must have none.")
-    check_groups(path, splits, groups)
+    check_groups(path, splits, groups, "Give the folder without splits, /<class>/<image>, to keep them together.")
     return {split: images for split, images in splits.items() if images}, unused, groups
 
 

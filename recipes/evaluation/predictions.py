@@ -113,35 +113,48 @@ class Predictions:
         return accuracy, f"{images} in {groups:,} group{'s' * (groups != 1)}"
 
     def accuracy_interval(self) -> tuple[float, float]:
-        """95 % interval of the top-1 accuracy of the images with a label: that of Wilson, or one over groups.
+        """95 % interval of the top-1 accuracy of the images with a label, see `fraction_interval`."""
+        return self.interval_of(np.asarray(self.correct.any(-1)))
 
-        Images of a group agree, so that they say less than as many others. The bootstrap draws groups (percentiles);
-        where all images or none are right, it is Wilson's for the number of groups. It is never narrower than Wilson's
-        for images, as the bootstrap of a few groups may be.
-        """
-        labeled = self.correct.any(-1)
-        right, count = int(self.right[labeled].sum()), int(labeled.sum())
-        of_images_alone = wilson_interval(right, count)
-        if self.groups is None:
-            return of_images_alone
-        _, of_images = np.unique(np.array(self.groups)[labeled], return_inverse=True)
-        counts = np.stack([np.bincount(of_images), np.bincount(of_images, self.right[labeled])])  # (2, groups)
-        total = counts.shape[1]
-        if right in (0, count):
-            interval = wilson_interval(total * right // count, total)
-        else:
-            # A draw is fully described by the number of groups of each kind, with as many images and hits.
-            kinds, sizes = np.unique(counts, axis=1, return_counts=True)
-            drawn = np.random.default_rng(0).multinomial(total, sizes / total, RESAMPLES)  # (RESAMPLES, kinds)
-            images, hits = kinds @ drawn.T  # (RESAMPLES,) each
-            low, high = np.percentile(hits / images, [2.5, 97.5])
-            interval = float(low), float(high)
-        return min(interval[0], of_images_alone[0]), max(interval[1], of_images_alone[1])
+    def interval_of(self, chosen: np.ndarray) -> tuple[float, float]:
+        """95 % interval of the top-1 accuracy of some images, (n,) bool."""
+        groups = None if self.groups is None else np.array(self.groups)[chosen]
+        return fraction_interval(self.right[chosen], groups)
 
     @property
     def multi_label(self) -> bool:
         """Whether the classes are judged each by itself: sigmoids, and images with several labels or none."""
         return self.activation == "sigmoid" and not self.one_label
+
+
+def fraction_interval(right: np.ndarray, groups: np.ndarray | None) -> tuple[float, float]:
+    """95 % interval of mean(right), (n,) bool: that of Wilson, or one over groups, (n,) names.
+
+    Images of a group agree, so that they say less than as many others. The bootstrap draws groups (percentiles);
+    where all images or none are right, it is Wilson's for the number of groups. It is never narrower than Wilson's
+    for images, as the bootstrap of a few groups may be.
+    """
+    of_images = wilson_interval(int(right.sum()), len(right))
+    if groups is None:
+        return of_images
+    if right.all() or not right.any():
+        total = len(set(groups))
+        interval = wilson_interval(total * right[0], total)
+    else:
+        interval = _bootstrap_over_groups(right, groups)
+    return min(interval[0], of_images[0]), max(interval[1], of_images[1])
+
+
+def _bootstrap_over_groups(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
+    """95 % interval of mean(values), (n,) integers: groups are drawn again with replacement."""
+    _, number = np.unique(groups, return_inverse=True)
+    counts = np.stack([np.bincount(number), np.bincount(number, values)])  # (2, groups)
+    # A draw is fully described by the number of groups of each kind, with as many images and the same sum.
+    kinds, sizes = np.unique(counts, axis=1, return_counts=True)
+    drawn = np.random.default_rng(0).multinomial(sizes.sum(), sizes / sizes.sum(), RESAMPLES)  # (RESAMPLES, kinds)
+    images, sums = kinds @ drawn.T  # (RESAMPLES,) each
+    low, high = np.percentile(sums / images, [2.5, 97.5])
+    return float(low), float(high)
 
 
 def read_predictions(path: Path) -> Predictions:
@@ -192,9 +205,10 @@ class Comparison:
         only: How many of them only the first has right, and only the second.
         agreement: Fraction of the images for which both predict the same class.
         difference: Accuracy of the second minus that of the first.
-        interval: 95 % interval of the difference, see `paired_interval`.
+        interval: 95 % interval of the difference, see `paired_interval`; with groups the bootstrap draws these, and it
+            is not narrower than that of images.
         p_value: Of McNemar's exact test: the probability of a difference as large or larger, either way, between
-            models of the same accuracy.
+            models of the same accuracy. None with groups, since it is for independent images.
     """
 
     images: int
@@ -203,7 +217,7 @@ class Comparison:
     agreement: float
     difference: float
     interval: tuple[float, float]
-    p_value: float
+    p_value: float | None
 
 
 def compare_predictions(first: Predictions, second: Predictions) -> Comparison:
@@ -222,14 +236,20 @@ def compare_predictions(first: Predictions, second: Predictions) -> Comparison:
     if not images:
         raise ValueError("No image has a label, so there is nothing to compare.")
     discordant = only_first + only_second
+    interval = paired_interval(right[1], right[0])
+    p_value: float | None = min(1.0, 2 * binomial_p_value(max(only_first, only_second), discordant, 0.5))
+    if first.groups is not None:
+        differences = right[1].astype(int) - right[0]
+        of_groups = _bootstrap_over_groups(differences, np.array(first.groups)[labeled])
+        interval, p_value = (min(interval[0], of_groups[0]), max(interval[1], of_groups[1])), None
     return Comparison(
         images=images,
         right=(int(right[0].sum()), int(right[1].sum())),
         only=(only_first, only_second),
         agreement=float((first.predicted == second.predicted[order])[labeled].mean()),
         difference=(only_second - only_first) / images,
-        interval=paired_interval(right[1], right[0]),
-        p_value=min(1.0, 2 * binomial_p_value(max(only_first, only_second), discordant, 0.5)),
+        interval=interval,
+        p_value=p_value,
     )
 
 

@@ -90,11 +90,15 @@ class ClassifierTraining:
                 compile_for_evaluation(self.result, self.run.recipe, self.num_classes, self.run.replacements)
 
     def metrics(self, history) -> dict[str, float]:
-        """Metrics of the test set, without one of the last epoch. An error says that the model is saved already."""
+        """Metrics of the test set; without one those of the last epoch, "training_loss" and others.
+
+        An error says that the model is saved already.
+        """
         recipe, folder = self.run.recipe, self.run.folder
         data, split = recipe.data, recipe.data.test_split
         if split is None:
-            return {name: values[-1] for name, values in history.items() if math.isfinite(values[-1])}
+            last = {name: values[-1] for name, values in history.items() if name.startswith(("loss", "top", "mean_"))}
+            return {f"training_{name}": value for name, value in last.items() if math.isfinite(value)}
         try:
             dataset = open_dataset(data)  # again: it may have changed during the training
             if folder:

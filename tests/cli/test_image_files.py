@@ -1,5 +1,7 @@
 """Images of a folder, read for a model, and how many of them fit into a report."""
 
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -23,9 +25,7 @@ def test_other_and_damaged_files_are_named(toy, tmp_path, capsys):
     (tmp_path / ".hidden").write_bytes(b"")
     files = list_images(tmp_path)
     assert [file.name for file in files] == ["1.jpg", "2.jpg", "3.HEIC"]
-    assert f"1 skipped, since their names do not end in .jpg, .jpeg, .png, .gif, .bmp, .webp: {tmp_path}/4.gif87" in (
-        capsys.readouterr().err
-    )
+    assert re.search(rf"1 skipped, since their names .* other images: {tmp_path}/4.gif87", capsys.readouterr().err)
     assert without_damaged(files) == files[:1]
     errors = capsys.readouterr().err
     assert f"{tmp_path}/2.jpg" in errors and "pip install pillow-heif" in errors

@@ -15,16 +15,20 @@ from keras_vit_cli.commands.export.command import Export, Format
 from keras_vit_cli.commands.finetune.earlier_run import (
     ORIGIN,
     START_MODEL,
+    TRAINED,
+    check_trained,
     compare_with_earlier,
     continues,
     next_output,
     origin,
     run_of,
+    unknown_images,
+    write_card,
     write_start,
+    write_trained,
 )
-from keras_vit_cli.commands.finetune.folds import FOLDS
 from keras_vit_cli.commands.finetune.previous_run import TABLES, another, check_same_run, previous_recipe
-from keras_vit_cli.commands.report.command import REPORT, TABLE
+from keras_vit_cli.commands.report.command import FOLDS, REPORT, TABLE
 from keras_vit_cli.commands.report.evaluation import report_run
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default, process_variables
 from keras_vit_cli.output_folder import check_replaceable
@@ -72,6 +76,8 @@ class Finetune:
     def run(self):
         """Trains, evaluates, exports, and prints what to do next."""
         _check_one_process()
+        if self.folds is not None and self.folds < 2:
+            raise ValueError(f"Expected --folds of at least 2, such as 5. Received: {self.folds}")
         name = os.path.basename(os.path.abspath(self.folder))  # of "." and "..", too
         if not (self.output or name):
             raise ValueError(f"The folder {self.folder} has no name for runs/NAME. Pass --output FOLDER.")
@@ -94,9 +100,13 @@ class Finetune:
 
         recipe = previous_recipe(output) if again else self._new_recipe(output)
         folds = fold_recipes(recipe)
+        if folds:
+            check_trained(output)
         errors = run_folds(folds, output) if folds else {}
         metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
         file = export_checked(recipe, output)
+        if origin(output, recipe.weights) != recipe.weights:
+            write_card(output, recipe, metrics)
         if folds:
             report_folds(recipe, folds, output, copies_warning(output))
         else:
@@ -127,6 +137,7 @@ class Finetune:
         from keras_vit.recipes.runs.lock import run_lock
         from keras_vit_cli.commands.finetune.copies import FILE as COPIES
         from keras_vit_cli.commands.finetune.copies import write_copies
+        from keras_vit_cli.commands.finetune.images import image_files
         from keras_vit_cli.commands.finetune.plan import choose_recipe
 
         if self.weights:
@@ -136,6 +147,8 @@ class Finetune:
         if images.table:
             images = replace(images, data=replace(images.data, group=str(output / TABLES[bool(self.folds)])))
         keeps = continues(model, images.dataset.class_names)
+        if keeps and not run_of(self.weights):
+            images = replace(images, notes=(*images.notes, unknown_images(weights)))
         has_start = keeps and model.class_names != images.dataset.class_names
         recipe = choose_recipe(
             images,
@@ -149,12 +162,13 @@ class Finetune:
         # Before the training, since the run may be resumed.
         with run_lock(str(output), Workers(tf.distribute.get_strategy())):
             prepare_run_folder(recipe)
-            for file in (*TABLES, COPIES, START_MODEL, ORIGIN):  # of an earlier start, with other images
+            for file in (*TABLES, COPIES, START_MODEL, ORIGIN, TRAINED):  # of an earlier start, with other images
                 (output / file).unlink(missing_ok=True)
             if images.copies:
                 write_copies(output, images.copies)
             if images.table:
                 images.table.write(Path(images.data.group))
+            write_trained(output, image_files(images.dataset, images.data.train_split))
             if has_start:
                 write_start(output, weights, model, recipe, images.dataset)
         return recipe

@@ -1,5 +1,6 @@
 """A run that `keras-vit finetune` continues after images or classes were added: its images, its head, its accuracy."""
 
+import csv
 import hashlib
 import json
 import re
@@ -8,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.messages import first_names
 from keras_vit.weights.files import MODEL, RECIPE
 
 START_MODEL = "start.keras"  # with a head of the new classes, in the folder of the run
 ORIGIN = "start.json"
+TRAINED, TRAINED_COLUMNS = "trained_images.csv", ("file", "sha256")
 FEWEST_KNOWN = 0.5  # part of the classes of weights that a folder has, if it continues their training
 PENALTY = 10.0  # of the squared weights, as 1 / C of scikit-learn's logistic regression
 
@@ -32,27 +35,62 @@ def next_output(output: Path, weights: str | None) -> Path:
     return output.with_name(f"{output.name}-{int(match[1] or 1) + 1}") if match else output
 
 
-def trained_images(run: Path | None, path: str, images: Sequence[tuple[str, str]]) -> set[str]:
-    """Those of a folder's images, (class, file), that a run was trained on: by name in the same folder, or content."""
+def write_trained(output: Path, files: Sequence[str]):
+    """Lists the images that a run is trained on, and their contents, in its folder."""
+    rows = ([file, _digest(file)] for file in files)
+    with (output / TRAINED).open("w", newline="", encoding="utf-8") as table:
+        csv.writer(table).writerows([TRAINED_COLUMNS, *rows])
+
+
+def _read_trained(run: Path) -> dict[str, str]:
+    """The digests of the images that a run was trained on, by file; {} if it has no list."""
+    if not (run / TRAINED).is_file():
+        return {}
+    with (run / TRAINED).open(newline="", encoding="utf-8") as table:
+        return dict(list(csv.reader(table))[1:])
+
+
+def check_trained(run: Path):
+    """Raises ValueError if images have changed since a run began, which its folds would then mix."""
+    listed = _read_trained(run)
+    changed = [file for file, digest in listed.items() if not Path(file).is_file() or _digest(file) != digest]
+    if changed:
+        raise ValueError(
+            f"{len(changed):,} of the {len(listed):,} images of the run in {run} are gone or have changed: "
+            f"{first_names(changed)}. Restore them, or start a new run: add --output FOLDER"
+        )
+
+
+def trained_images(run: Path, path: str, images: Sequence[tuple[str, str]]) -> set[str]:
+    """Those of a folder's images, (class, file), that a run was trained on: by name or by content.
+
+    Raises ValueError or OSError if that is unknown.
+    """
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.recipe.file import read_run
 
-    if run is None:
-        return set()
-    data = read_run(run).data
-    try:
+    digests = _read_trained(run)
+    if not digests:  # a run of keras-vit train: its images as they are now
+        data = read_run(run).data
         dataset = open_dataset(data)
-    except (ValueError, OSError):  # its images are gone
-        return set()
-    files = [name.decode() for name, *_ in dataset.read(data.train_split).as_numpy_iterator()]
-    files = [file for file in files if dataset.stores_paths and Path(file).is_file()]
-    names, contents = {Path(file).resolve() for file in files}, {_digest(file) for file in files}
+        files = [name.decode() for name, *_ in dataset.read(data.train_split).as_numpy_iterator()]
+        digests = {file: _digest(file) for file in files if Path(file).is_file()}
+        if len(digests) < len(files):
+            raise ValueError(f"{len(files) - len(digests):,} of its {len(files):,} images are no files")
+    names, contents = {Path(file).resolve() for file in digests}, set(digests.values())
     places = {file: f"{path}/{file}" for _, file in images}
     return {file for file, place in places.items() if Path(place).resolve() in names or _digest(place) in contents}
 
 
-def _digest(file) -> bytes:
-    return hashlib.sha256(Path(file).read_bytes()).digest()
+def unknown_images(weights) -> str:
+    """What to say of weights that continue if it is unknown what they were trained on."""
+    return (
+        f"It is unknown which images {weights} was trained on. If test images are among them, the accuracy is too high."
+    )
+
+
+def _digest(file) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def keep_trained(
@@ -124,7 +162,6 @@ def fit_new_rows(model, is_new: np.ndarray, features: np.ndarray, labels: np.nda
 def write_start(output: Path, weights: str, trained, recipe, dataset):
     """Writes the model to start from into the folder of the run: known rows are kept, new ones fitted."""
     from keras_vit.atomic_write import write_file
-    from keras_vit.messages import first_names
     from keras_vit.recipes.data.transforms import evaluation_preprocessing
     from keras_vit.recipes.evaluation.features import extract_features
 
@@ -155,6 +192,16 @@ def origin(output: Path, weights: str) -> str:
     """The weights that a run in a folder was started from by its command; `weights` are those of its recipe."""
     file = output / ORIGIN
     return json.loads(file.read_text("utf-8"))["weights"] if file.is_file() else weights
+
+
+def write_card(output: Path, recipe, metrics: dict):
+    """Writes the model card of a run with the weights that its start was made from."""
+    import keras_vit
+    from keras_vit.atomic_write import write_file
+    from keras_vit.recipes.run_recipe import CARD, run_card
+
+    began = f"Fine-tuned here from `{origin(output, recipe.weights)}`, whose head got the new classes."
+    write_file(output / CARD, run_card(keras_vit.load(output / MODEL), recipe, metrics, began))
 
 
 def compare_with_earlier(recipe, earlier, output: Path, name: str):

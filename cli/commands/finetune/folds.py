@@ -1,6 +1,7 @@
 """Folds of `keras-vit finetune`: each image is predicted once, by a model that saw neither it nor its group."""
 
 import csv
+import shutil
 import sys
 import warnings
 from collections import Counter
@@ -12,10 +13,9 @@ from keras_vit.atomic_write import new_files, write_file
 from keras_vit.messages import first_names
 from keras_vit.recipes.configs.small_folder import shortened
 from keras_vit.recipes.recipe import Supervised
-from keras_vit.weights.files import MODEL
-from keras_vit_cli.commands.report.command import REPORT, TABLE, print_written
+from keras_vit.weights.files import METRICS, MODEL
+from keras_vit_cli.commands.report.command import FOLDS, OF_FOLDS, REPORT, TABLE, print_written
 
-FOLDS = "folds"  # the folder of the runs
 MISLABELED = "mislabeled.csv"
 
 
@@ -95,8 +95,10 @@ def _run_fold(recipe):
     from keras_vit.recipes.run_recipe import run_unless_finished
     from keras_vit_cli.commands.report.evaluation import predict
 
-    run_unless_finished(recipe)
     folder = Path(recipe.run.folder)
+    if (folder / METRICS).exists() and not (folder / MODEL).exists():  # its predictions were deleted
+        shutil.rmtree(folder)
+    run_unless_finished(recipe)
     predict(keras_vit.load(folder / MODEL), recipe.data, folder / TABLE, open_dataset(recipe.data))
     for file in (folder / MODEL, *folder.glob("step-*")):
         file.unlink()
@@ -123,10 +125,7 @@ def report_folds(recipe: Supervised, folds: Mapping[str, Supervised], output: Pa
     predictions = read_predictions(output / TABLE)
     of_folds = [read_predictions(table) for table in _tables(folds) if table.is_file()]
     accuracies = ", ".join(f"{100 * fold.right.mean():.1f}" for fold in of_folds)
-    measured = (
-        f"Each of {len(predictions.files):,} images was predicted by one of {len(of_folds)} models, which was trained "
-        f"without it: top-1 {accuracies} % of their images. The model itself was trained on all images."
-    )
+    measured = f"{OF_FOLDS} Top-1 of each fold: {accuracies} %."
     write_report(
         output / REPORT,
         f"{len(of_folds)} folds of {recipe.data.dataset}",

@@ -21,7 +21,7 @@ from keras_vit.recipes.data.groups import ImageTable, groups_of
 from keras_vit.recipes.data.image_folder import class_of, open_folder, split_by_hash
 from keras_vit.recipes.recipe import Data
 from keras_vit_cli.commands.finetune.copies import in_two_classes, unite_copies
-from keras_vit_cli.commands.finetune.earlier_run import keep_trained, trained_images
+from keras_vit_cli.commands.finetune.earlier_run import keep_trained, trained_images, unknown_images
 from keras_vit_cli.commands.finetune.folds import assign_folds, others
 from keras_vit_cli.copies import Hashes, describe_copies, find_copies, hash_files
 from keras_vit_cli.recipe_options import recipe_flags
@@ -126,7 +126,9 @@ def open_images(folder: Path, data: Data, folds: int | None = None, earlier: Pat
             f"{folder} has one class, {names[0]!r}. Expected a folder of images for each of several classes."
         )
     elif not dataset.splits.get(data.test_split or ""):
-        problems.append(f"Each class of {folder} has a single image, so that none is left to evaluate on. Add images.")
+        problems.append(
+            f"Each class of {folder} has a single image or group, so that none is left to evaluate on. Add images."
+        )
     elif few := [name for name, count in zip(names, counts, strict=True) if count < 2]:
         notes.append(f"At most one image to train on: {first_names(few)}. Add images of these classes.")
     if folds and _has_splits(data):
@@ -167,7 +169,7 @@ def _path(data: Data) -> str:
 def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | None, earlier: Path | None) -> ImageFolder:
     """Keeps copies on one side of a split that is made here, and notes those that are on both."""
     data, path = images.data, _path(images.data)
-    files = sorted(_files(images.dataset, "+".join(images.dataset.splits)))
+    files = sorted(image_files(images.dataset, "+".join(images.dataset.splits)))
     hashes = hash_files([file for file in files if file not in bad] if len(files) <= MOST else [])
     if not _has_splits(data):
         named = [(class_of(file), file) for file in (file[len(path) + 1 :] for file in files)]
@@ -179,7 +181,13 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
             images = replace(images, notes=(*images.notes, note))
         together = united or groups
         splits = assign_folds(named, together, folds) if folds else {}
-        if trained := trained_images(earlier, path, named):
+        trained = set()
+        if earlier:
+            try:
+                trained = trained_images(earlier, path, named)
+            except (ValueError, OSError) as error:
+                images = replace(images, notes=(*images.notes, f"{unknown_images(earlier)} {error}"))
+        if trained:
             if folds:
                 raise ValueError(
                     f"{earlier} was trained on {len(trained):,} of the {len(named):,} images, so that no fold would "
@@ -197,7 +205,7 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
             split = "+".join(images.dataset.splits)
             images = replace(images, data=replace(data, train_split=split, test_split=None))
     unreadable = Counter(
-        {split: len(bad.intersection(_files(images.dataset, split))) for split in images.dataset.splits}
+        {split: len(bad.intersection(image_files(images.dataset, split))) for split in images.dataset.splits}
     )
     images = replace(images, unreadable=unreadable)
     return _with_copies(images, hashes)
@@ -209,7 +217,7 @@ def _with_copies(images: ImageFolder, hashes: Hashes) -> ImageFolder:
     tested = [data.test_split] if data.test_split else [*images.dataset.splits]
     for split in tested:
         training = others(data.train_split, split)
-        sides = ([file for file in _files(images.dataset, side) if file in hashes] for side in (training, split))
+        sides = ([file for file in image_files(images.dataset, side) if file in hashes] for side in (training, split))
         copies += find_copies(*({file: hashes[file] for file in side} for side in sides))
     if not copies:
         return images
@@ -272,7 +280,8 @@ def _examples(dataset, split) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(names), np.concatenate(labels)
 
 
-def _files(dataset, split) -> list[str]:
+def image_files(dataset: ImageDataset, split: str) -> list[str]:
+    """The images of a split."""
     return [file.decode() for file in _examples(dataset, split)[0]]
 
 

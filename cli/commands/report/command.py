@@ -12,6 +12,11 @@ from keras_vit_cli.words import MODEL as MODEL_HELP
 from keras_vit_cli.words import OptionalOutput
 
 TABLE, REPORT = "predictions.csv", "report.html"
+FOLDS = "folds"  # in the folder of a run: those of its folds, whose predictions are in its table
+OF_FOLDS = (
+    "Each image was predicted by one of the models of the folds, which was trained without it. The model in the folder "
+    "of the run was trained on all images."
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ class Report:
             output,
             f"Predictions of {table}",
             predictions,
+            notes=[OF_FOLDS] if _is_of_folds(table) else [],
             run=table.parent,
             model=self._open_model(table, predictions),
             comparison=comparison and (comparison, names),
@@ -66,7 +72,7 @@ class Report:
 
     def _open_model(self, table, predictions):
         beside = table.parent / MODEL
-        weights = self.model or (str(beside) if beside.is_file() else None)
+        weights = self.model or (str(beside) if beside.is_file() and not _is_of_folds(table) else None)
         if weights is None:
             return None
         import keras_vit
@@ -82,6 +88,10 @@ class Report:
             f"--model {self.model} has other classes than the table: {first_names(output_names(model))} there, "
             f"{first_names(predictions.class_names)} here."
         )
+
+
+def _is_of_folds(table: Path) -> bool:
+    return (table.parent / FOLDS).is_dir()
 
 
 def _table(path: Path) -> Path:

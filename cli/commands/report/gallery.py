@@ -92,7 +92,7 @@ class Gallery:
     def _evidence(self, model, rows: list[int]) -> tuple[dict[int, np.ndarray], str]:
         """The evidence for the predicted classes of the first of the rows, and what to say of it."""
         if model is None:
-            return {}, "Pass --model for the patches that speak for the predicted class."
+            return {}, ""
         if reason := evidence_undefined(model):
             return {}, f"No evidence for the predicted classes by {model.name}: {reason}."
         count = affordable_images(model)

@@ -62,8 +62,8 @@ def write_report(
         title,
         f"{len(predictions.files):,} images, {len(predictions.class_names):,} classes.",
         "\n".join(parts),
-        "Intervals: 95 %, Wilson, of top-1 with groups by the bootstrap; without groups (--group) they hold where the "
-        "images are independent, not for several of one object or person. "
+        "Intervals: 95 %. Without groups (--group) they are Wilson's, which hold for independent images, not for "
+        "several of one object or person. With groups they are the bootstrap's over these, and not narrower. "
         + package_versions("vit-for-keras", "keras"),
         style=files.joinpath("report.css").read_text(),
         script=files.joinpath("report.js").read_text(),

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from keras_vit.inspect import figures
-from keras_vit.intervals import wilson_interval
 from keras_vit.recipes.evaluation.classification_metrics import BINS
 from keras_vit.recipes.evaluation.predictions import Comparison, Predictions
 from keras_vit_cli.page import Section, details, figure_image, pair, table
@@ -95,7 +94,7 @@ def classes(predictions: Predictions, matrix: np.ndarray) -> Section:
     for number in np.flatnonzero(images + predicted):
         recall = "-"
         if images[number]:
-            low, high = wilson_interval(right[number], images[number])
+            low, high = predictions.interval_of(predictions.correct[:, number])
             recall = f"{right[number] / images[number]:.1%} [{100 * low:.1f}, {100 * high:.1f}]"
         precision = f"{right[number] / predicted[number]:.1%}" if predicted[number] else "-"
         f1 = f"{2 * right[number] / (images[number] + predicted[number]):.1%}"
@@ -193,11 +192,13 @@ def comparison(result: Comparison, names: tuple[str, str]) -> Section:
 def describe_comparison(result: Comparison) -> str:
     """Agreement, difference and its significance, as sentences."""
     low, high = (100 * end for end in result.interval)
-    different = "differ" if result.p_value <= 0.05 else "do not differ more than by chance"
+    differ = low > 0 or high < 0 if result.p_value is None else result.p_value <= 0.05
+    test = "" if result.p_value is None else f" McNemar's exact test: p = {result.p_value:.2g}."
     return (
         f"Both predict the same class for {result.agreement:.1%} of {result.images:,} images. Accuracy of the second "
         f"minus that of the first: {100 * result.difference:+.1f} points [{low:+.1f}, {high:+.1f}] (95 %, bootstrap "
-        f"over images). McNemar's exact test: p = {result.p_value:.2g}; they {different}."
+        f"over {'groups' if result.p_value is None else 'images'}).{test} They "
+        f"{'differ' if differ else 'do not differ more than by chance'}."
     )
 
 

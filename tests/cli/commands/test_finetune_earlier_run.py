@@ -16,12 +16,15 @@ from keras_vit.recipes.data.image_folder import split_by_hash
 from keras_vit.recipes.recipe.file import write_recipe
 from keras_vit_cli.commands.finetune import earlier_run
 from keras_vit_cli.commands.finetune.earlier_run import (
+    TRAINED,
+    check_trained,
     continues,
     fit_new_rows,
     keep_trained,
     next_output,
     trained_images,
     with_classes,
+    write_trained,
 )
 
 
@@ -110,7 +113,7 @@ def test_images_that_were_trained_on_stay_in_training(tmp_path):
     images = [(name, f"{name}/{i}.png") for name in ("cat", "dog") for i in range(10)]
     splits = split_by_hash(images)
     training = {file for _, file in splits["train"]}
-    assert trained_images(run, path, images) == training and trained_images(None, path, images) == set()
+    assert trained_images(run, path, images) == training
     assert keep_trained(splits, {}, training) == {}
     moved = tmp_path / "elsewhere"
     shutil.copytree(path, moved)
@@ -121,6 +124,16 @@ def test_images_that_were_trained_on_stay_in_training(tmp_path):
     there = [(file.parent.name, file.relative_to(moved).as_posix()) for file in sorted(moved.rglob("*.png"))]
     trained = trained_images(run, str(moved), there)
     assert trained == training - {original} | {"cat/renamed.png"}
+    # The list of the run knows its images also where they are gone, or others have their names.
+    write_trained(run, [f"{path}/{file}" for file in sorted(training)])
+    check_trained(run)
+    (tmp_path / "photos").rename(tmp_path / "gone")
+    assert trained_images(run, str(moved), there) == trained
+    with pytest.raises(ValueError, match=f"{len(training)} of the {len(training)} images .* are gone"):
+        check_trained(run)
+    (run / TRAINED).unlink()
+    with pytest.raises(ValueError, match="photos"):
+        trained_images(run, str(moved), there)
     tested = splits["test"][0][1]
     groups = {file: "one" if file in (tested, "cat/renamed.png") else file for _, file in there}
     after = keep_trained({"train": [], "test": there}, groups, trained)

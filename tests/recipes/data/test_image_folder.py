@@ -10,7 +10,7 @@ from images_on_disk import image_names, jpeg, labels_of, write_records
 
 from keras_vit.recipes.data import count_examples, decoded_images, open_dataset
 from keras_vit.recipes.data.folder_layout import check_layout
-from keras_vit.recipes.data.groups import groups_of
+from keras_vit.recipes.data.groups import groups_of, read_table
 from keras_vit.recipes.data.image_dataset import count_nonempty
 from keras_vit.recipes.data.image_folder import split_by_hash
 from keras_vit.recipes.prepare import prepare
@@ -247,3 +247,19 @@ def test_parts_of_a_split_do_not_cut_groups(tmp_path):
         groups = [{dataset.groups[name] for name in part} for part in parts]
         assert not groups[0] & groups[1] and abs(len(parts[0]) - len(whole) * percent / 100) <= 2.5
     assert len({dataset.groups[name] for name in whole}) == len(whole) / 5
+
+
+@pytest.mark.parametrize(
+    "text,words",
+    [
+        ("file,group\n", "no lines"),
+        ("file,group\na/1.jpg,x\na/1.jpg,y\n", "files twice: a/1.jpg"),
+        ("file,split\na/1.jpg, \n", "empty cells: a/1.jpg,"),
+        ("file;group\na/1.jpg;x\n", "must have the columns file,group"),
+        ('file,group\na/1.jpg,"x\n', "cannot be read"),
+    ],
+)
+def test_damaged_tables(tmp_path, text, words):
+    (tmp_path / "table.csv").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_table(str(tmp_path / "table.csv"))

@@ -10,7 +10,12 @@ from scipy.stats import binomtest, bootstrap
 from sklearn.metrics import balanced_accuracy_score
 
 from keras_vit.intervals import wilson_interval
-from keras_vit.recipes.evaluation.predictions import compare_predictions, read_predictions, write_predictions
+from keras_vit.recipes.evaluation.predictions import (
+    Predictions,
+    compare_predictions,
+    read_predictions,
+    write_predictions,
+)
 
 NAMES = ["cat", "a;b", 'say "x", y']
 RANDOM = np.random.default_rng(0)
@@ -134,3 +139,20 @@ def test_tables_of_other_images_are_not_compared(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             compare_predictions(first, change())
+
+
+def test_a_comparison_over_groups():
+    """All differences are in two of twenty groups: no evidence, although eight images differ (SciPy's bootstrap)."""
+    groups = np.repeat(np.arange(20), 4)
+    correct = np.arange(80)[:, None] % 2 == np.arange(2)
+    right = np.where(correct, 0.9, 0.1).astype("float32")
+    worse = np.where((groups < 2)[:, None], 1 - right, right)
+    tables = [
+        Predictions([f"{i}.jpg" for i in range(80)], ["a", "b"], correct, values, [str(group) for group in groups])
+        for values in (right, worse)
+    ]
+    result = compare_predictions(*tables)
+    of_groups = np.where(np.arange(20) < 2, -1.0, 0.0)
+    expected = bootstrap((of_groups,), np.mean, method="percentile", rng=0, n_resamples=20_000)
+    assert result.difference == pytest.approx(-0.1) and result.p_value is None
+    assert result.interval == pytest.approx(expected.confidence_interval, abs=0.01) and result.interval[1] == 0
