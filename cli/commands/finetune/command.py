@@ -175,8 +175,6 @@ class Finetune:
 
     def _compare_with_earlier(self, recipe, output: Path):
         """Prints what the model of the run that this one continues reaches on its test images."""
-        from keras_vit_cli.commands.finetune.earlier_run import run_of
-
         if not recipe.keep_head or not (run := run_of(origin(output, recipe.weights))) or not recipe.data.test_split:
             return
         earlier = self.preparation.load(str(run))
