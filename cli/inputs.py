@@ -66,9 +66,9 @@ def process_variables() -> list[str]:
 
 
 def check_model_and_dataset(weights: str, dataset: str):
-    """See `check_model` and `check_dataset`."""
+    """See `check_model` and `check_dataset`; images are converted."""
     check_model(weights, f"Pass what it was exported from; keras-vit describe {weights} prints what it contains.")
-    check_dataset(dataset)
+    check_dataset(dataset, converts=True)
 
 
 def check_dataset(dataset: str, converts: bool = False):
@@ -91,30 +91,6 @@ def check_dataset(dataset: str, converts: bool = False):
             problem = f"{path!r} is a file" if os.path.isfile(expanded) else f"There is no folder {path!r}"
             raise ValueError(f"{problem}. Expected a folder with <class>/<image> or <split>/<class>/<image>.")
         check_layout(expanded, ("",) if converts else EXTENSIONS)
-
-
-def converted_images(model: str, dataset: str) -> str | None:
-    """`Data.converted` of the run that a model, or a file exported from it, is of, if its images are the same.
-
-    That is if one of these files has the time of that in the dataset: the run may have been started elsewhere.
-    """
-    from keras_vit.recipes.data.folder_layout import converted_files
-    from keras_vit.recipes.recipe.file import read_run
-    from keras_vit.weights.files import RECIPE
-
-    path = Path(model)
-    run = next((folder for folder in (path, *path.parents[:2]) if (folder / RECIPE).is_file()), None)
-    if run is None or not dataset.startswith("folder:"):
-        return None
-    try:
-        converted = read_run(run).data.converted
-    except (OSError, ValueError):  # a recipe of another version
-        return None
-    folder = Path(dataset.removeprefix("folder:")).expanduser()
-    for file, stored in converted_files(converted).items():
-        if (folder / file).is_file() and (folder / file).stat().st_mtime_ns == os.stat(stored).st_mtime_ns:
-            return converted
-    return None
 
 
 def keras_class(path: Path) -> str | None:

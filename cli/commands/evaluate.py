@@ -12,7 +12,7 @@ import tyro
 from keras_vit.intervals import percent, wilson_interval
 from keras_vit.weights.files import RECIPE
 from keras_vit_cli.commands.report.command import TABLE, check_output, print_written
-from keras_vit_cli.inputs import check_dataset, check_weights, converted_images, is_exported
+from keras_vit_cli.inputs import check_dataset, check_weights, is_exported
 from keras_vit_cli.output_folder import check_table, json_output
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
 from keras_vit_cli.words import BatchSize, DataDir, Dataset, Group, Json, MaxCorrupt, Model, Split
@@ -67,7 +67,7 @@ class Evaluate:
         """Evaluates and prints."""
         check_weights(self.model)
         check_weights(self.reference)
-        check_dataset(self.dataset)
+        check_dataset(self.dataset, converts=True)
         if self.predictions:
             check_table(self.predictions, "--predictions")
         if self.report:
@@ -83,7 +83,7 @@ class Evaluate:
             if self.against:
                 print(self._describe(copies, report))
             if self.report and table:
-                self._write_report(table, self.report, [self._describe(copies, report)] if copies else [])
+                self._write_report(table, report, [self._describe(copies, report)] if copies else [])
 
     def _evaluate(self, predictions: Path | None):
         from keras_vit.models.classification import check_no_projection
@@ -111,6 +111,7 @@ class Evaluate:
     def _open_dataset(self, name: str):
         from keras_vit.recipes.data import open_dataset
         from keras_vit.recipes.recipe import Data
+        from keras_vit_cli.conversion import converted_images
 
         converted = converted_images(self.model, name)
         data = Data(name, group=self.group, data_dir=self.data_dir, max_corrupt=self.max_corrupt, converted=converted)
@@ -136,21 +137,22 @@ class Evaluate:
             return f"None of the {images:,} images is a copy of one of {self.against}"
         return f"Warning: {describe_copies(copies, images)}"
 
-    def _write_report(self, predictions: Path, path: Path, notes: list[str]):
+    def _write_report(self, predictions: Path, report, notes: list[str]):
         from keras_vit.recipes.data.corrupt_images import skipped_images
         from keras_vit.recipes.evaluation.predictions import read_predictions
         from keras_vit_cli.commands.report.report import write_report
 
         write_report(
-            path,
+            self.report,
             f"{self.model} on {self.dataset} ({self.split})",
             read_predictions(predictions),
             notes=notes,
             skipped=skipped_images(self.dataset),
             run=self.model,
             model=None if is_exported(self.model) else self.preparation.open(self.model),
+            pixel_range=report.preprocessing.pixel_range,
         )
-        print_written(path)
+        print_written(self.report)
 
     def _reference(self):
         if self.reference is None:

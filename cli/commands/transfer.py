@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from keras_vit_cli.inputs import check_model_and_dataset, check_weights, converted_images
+from keras_vit_cli.inputs import check_model_and_dataset, check_weights
 from keras_vit_cli.preprocessing_flags import AS_SAVED, AS_STATED, Loading, Preparation
 from keras_vit_cli.words import BatchSize, DataDir, Dataset, Group, Model, Output, Split, TrainSplit
 
@@ -45,6 +45,7 @@ class Probe:
         from keras_vit.recipes.evaluation.features import extract_features
         from keras_vit.recipes.evaluation.probe import knn, linear_probe
         from keras_vit.recipes.recipe import Data
+        from keras_vit_cli.conversion import converted_images
 
         dataset = open_dataset(
             Data(
@@ -111,6 +112,7 @@ class FewShot:
         from keras_vit.recipes.data.model_classes import check_several_classes
         from keras_vit.recipes.evaluation import few_shot
         from keras_vit.recipes.recipe import Data
+        from keras_vit_cli.conversion import converted_images
 
         data = Data(
             dataset=self.dataset,

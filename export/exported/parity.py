@@ -33,7 +33,7 @@ class Parity:
         accuracy_drop: Top-1 accuracy of Keras minus `top1`, in [-1, 1]; positive is worse than Keras.
         agreement: Fraction of the images with the same top-1 class as Keras, in [0, 1].
         cosine: Mean cosine similarity of the logits with those of Keras, in [-1, 1], see `logit_cosine`; None for
-            sigmoids, whose logits differ most where the probabilities are all but equal.
+            sigmoids, whose logits differ most where the probabilities are all but equal, and for two classes.
         max_difference, mean_difference: Absolute differences of the probabilities.
         size_bytes: Size on disk.
         median_ms: Median latency of a single image, milliseconds.
@@ -118,7 +118,7 @@ def check_parity(model, artifacts: dict[str, Path], images, labels, num_threads:
                 top1=float(correct.mean()),
                 accuracy_drop=float(expected_correct.mean() - correct.mean()),
                 agreement=float(agreed.mean()),
-                cosine=float(logit_cosine(probabilities, expected).mean()) if activation == "softmax" else None,
+                cosine=float(logit_cosine(probabilities, expected).mean()) if has_logit_cosine(model) else None,
                 max_difference=float(difference.max()),
                 mean_difference=float(difference.mean()),
                 size_bytes=_size(Path(path)),
@@ -135,11 +135,11 @@ def parity_table(rows: list[Parity]) -> str:
     """The rows as a Markdown table with 95 % intervals; the change of top-1 in percentage points, of few images also in
     images: negative for an accuracy drop.
     """
-    is_sigmoid = any(row.cosine is None for row in rows)
-    measure = "largest difference" if is_sigmoid else "logit cosine"
+    no_cosine = any(row.cosine is None for row in rows)
+    measure = "largest difference" if no_cosine else "logit cosine"
     lines = [f"| | top-1 | change | agreement | {measure} | size | median |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        measured = row.max_difference if is_sigmoid else row.cosine
+        measured = row.max_difference if no_cosine else row.cosine
         top1, change = f"{row.top1:.2%}", f"{0.0 - 100 * row.accuracy_drop:+.2f}"
         if row.num_images < MANY_IMAGES:
             top1 += f" ({round(row.top1 * row.num_images)} of {row.num_images})"
@@ -234,6 +234,11 @@ def _run(path: Path, images, inputs, num_threads, activation, signature=CLASSIFY
         outputs.append(np.asarray(call(tf.constant(image[None])))[0])
         milliseconds.append((time.perf_counter() - start) * 1e3)
     return np.stack(outputs), np.array(milliseconds)
+
+
+def has_logit_cosine(model) -> bool:
+    """Whether `logit_cosine` measures a model: of a softmax of several classes; of two it is 1 or -1."""
+    return output_activation(model) == "softmax" and model.num_classes > 2
 
 
 def logit_cosine(probabilities, expected) -> np.ndarray:

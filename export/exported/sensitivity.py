@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from keras_vit.export.checks import checked_images
-from keras_vit.export.exported.parity import check_finite, logit_cosine
+from keras_vit.export.exported.parity import check_finite, has_logit_cosine, logit_cosine
 from keras_vit.export.tflite.calibration import Float32File
 from keras_vit.export.tflite.equalize import prepared_copies
 from keras_vit.export.tflite.flatbuffer import pack_model
@@ -15,7 +15,6 @@ from keras_vit.export.tflite.quantize import quantize
 from keras_vit.export.tflite.request import STATIC, all_but, checked_request, operations_of, part_names
 from keras_vit.export.tflite.rounding import learn_rounding
 from keras_vit.export.tflite.signatures import convert
-from keras_vit.models.classification import output_activation
 
 ALL = "all"
 # Where the worst part is no way out.
@@ -33,10 +32,11 @@ class Sensitivity:
 
     Args:
         part: Name of the part, such as "block_3/mlp"; "all", or "all but <part>".
-        cosine: Mean cosine similarity of the logits with those of float32, see `logit_cosine`; None for sigmoids.
+        cosine: Mean cosine similarity of the logits with those of float32, see `logit_cosine`; None for sigmoids and
+            for two classes.
         agreement: Fraction of the images with the same top-1 class as float32, in [0, 1].
-        difference: For sigmoids, the largest difference of an image's probabilities from those of float32, in [0, 1],
-            mean over the images; else None.
+        difference: Without a cosine, the largest difference of an image's probabilities from those of float32, in
+            [0, 1], mean over the images; else None.
     """
 
     part: str
@@ -84,7 +84,7 @@ def analyze_sensitivity(model, name: str, calibration, images) -> list[Sensitivi
         learn_rounding(quantized, float32)
         outputs = run_tflite(pack_model(quantized), images)[0]
         agreement = float((outputs.argmax(-1) == expected.argmax(-1)).mean())
-        if output_activation(model) == "sigmoid":
+        if not has_logit_cosine(model):
             return Sensitivity(part, None, agreement, float(np.abs(outputs - expected).max(axis=-1).mean()))
         return Sensitivity(part, float(logit_cosine(outputs, expected).mean()), agreement)
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from keras_vit.messages import first_names
 from keras_vit.recipes.data.folder_layout import HEIC, HEIC_FIX
-from keras_vit.recipes.data.groups import GROUP, check_groups
+from keras_vit.recipes.data.groups import GROUP, check_groups, read_text
 from keras_vit.recipes.data.image_dataset import ImageDataset, fixed_orders, split_ranges
 from keras_vit.recipes.data.image_folder import split_by_hash, warn_of_similar_names
 
@@ -100,7 +100,7 @@ def open_csv(path: str, name: str) -> ImageDataset:
 
 def _read_rows(file, folder) -> tuple[str, list[tuple[str, tuple[str, ...]]], dict[str, str]]:
     """The name of the second column, (path of the image, labels) of each line, and the groups of images with one."""
-    reader = csv.reader(io.StringIO(_read_text(file), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
     try:
         (_, header), *lines = [(reader.line_num, cells) for cells in reader] or [(1, [])]
     except csv.Error as error:
@@ -136,17 +136,8 @@ def _read_rows(file, folder) -> tuple[str, list[tuple[str, tuple[str, ...]]], di
     return columns[1], rows, groups
 
 
-def _read_text(file) -> str:
-    with tf.io.gfile.GFile(file, "rb") as content:
-        encoded = content.read()
-    try:
-        return encoded.decode("utf-8-sig")  # without the mark that Excel begins UTF-8 with
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 text: {error}. Save it as UTF-8 (Excel: CSV UTF-8).") from error
-
-
 def _read_names(file, labels) -> tuple[str, ...]:
-    names = tuple(line.strip() for line in _read_text(file).splitlines() if line.strip())
+    names = tuple(line.strip() for line in read_text(file).splitlines() if line.strip())
     known = set(names)
     if unknown := [label for label in labels if label not in known]:
         raise ValueError(f"{len(unknown):,} labels are not in {file}: {first_names(unknown)}. Add them, or delete it.")

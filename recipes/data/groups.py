@@ -11,6 +11,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -103,6 +104,21 @@ def _of_images(path, table: str | ImageTable, images, column: str) -> dict[str, 
     return {file: value for file, value in listed.items() if value is not None}
 
 
+@contextmanager
+def naming_wrong_encoding(file):
+    """Raises ValueError in place of UnicodeDecodeError."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8 text: {error}. Save it as UTF-8 (Excel: CSV UTF-8).") from error
+
+
+def read_text(file) -> str:
+    """The text of a file, local or on gs://, without the mark that Excel begins UTF-8 with."""
+    with naming_wrong_encoding(file), tf.io.gfile.GFile(file, "rb") as content:
+        return content.read().decode("utf-8-sig")
+
+
 def read_table(file: str) -> ImageTable:
     """The table in a CSV file, local or on gs://.
 
@@ -110,11 +126,7 @@ def read_table(file: str) -> ImageTable:
         ValueError: It cannot be read, or has other columns.
     """
     try:
-        with tf.io.gfile.GFile(file, "rb") as content:
-            text = content.read().decode("utf-8-sig")  # without the mark that Excel begins UTF-8 with
-        head, *rows = [row for row in csv.reader(io.StringIO(text), strict=True) if row] or [[]]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 text: {error}. Save it as UTF-8 (Excel: CSV UTF-8).") from error
+        head, *rows = [row for row in csv.reader(io.StringIO(read_text(file)), strict=True) if row] or [[]]
     except (tf.errors.NotFoundError, csv.Error) as error:
         raise ValueError(f"The table of groups {file} cannot be read: {error}") from error
     allowed = ([FILE, GROUP], [FILE, SPLIT], list(COLUMNS))

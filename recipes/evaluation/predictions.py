@@ -12,6 +12,7 @@ from scipy.special import expit, softmax
 
 from keras_vit.atomic_write import naming_full_disk, new_files
 from keras_vit.intervals import RESAMPLES, binomial_p_value, paired_interval, percent_and_count, wilson_interval
+from keras_vit.recipes.data.groups import naming_wrong_encoding
 
 COLUMNS, GROUP = ("file", "label", "prediction"), "group"
 SEPARATOR = ";"  # between several labels, as in the lists of `csv:` datasets
@@ -161,10 +162,11 @@ def read_predictions(path: Path) -> Predictions:
     """The table of a CSV file of `write_predictions`.
 
     Raises:
-        ValueError: It is no such table; it is empty, or a line has a probability outside [0, 1] or an unknown label.
+        ValueError: It is no such table; it is empty, or a line has a probability outside [0, 1], an unknown label, or a
+            prediction that has not the highest probability.
         OSError: The file cannot be read.
     """
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
+    with naming_wrong_encoding(path), path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         head = next(reader, [])
         if tuple(head[:3]) != COLUMNS or len(head) < 4:
@@ -183,6 +185,8 @@ def read_predictions(path: Path) -> Predictions:
                 row = np.array(line[first:], "float32")
                 if row.shape != (len(names),) or not ((row >= 0) & (row <= 1)).all():
                     raise ValueError("no probabilities of all classes")
+                if row[numbers[line[2]]] < row.max():
+                    raise ValueError("the prediction has not the highest probability")
                 labels = [line[1]] if line[1] in numbers else filter(None, line[1].split(SEPARATOR))
                 correct.append(np.bincount([numbers[label] for label in labels], minlength=len(names)) > 0)
             except (ValueError, KeyError, IndexError) as error:
@@ -258,7 +262,8 @@ def _matching_rows(first, second) -> np.ndarray:
     if first.class_names != second.class_names:
         raise ValueError(
             f"The tables have other classes: {first.class_names[:5]} and {second.class_names[:5]}, of "
-            f"{len(first.class_names):,} and {len(second.class_names):,}."
+            f"{len(first.class_names):,} and {len(second.class_names):,}. Of a run of keras-vit finetune with new "
+            "classes, earlier-predictions.csv has those of the model before on the same images."
         )
     places = {file: row for row, file in enumerate(second.files)}
     if len(places) != len(second.files) or sorted(first.files) != sorted(places):

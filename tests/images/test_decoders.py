@@ -30,7 +30,7 @@ from keras_vit.recipes.data.arrays import decoded_positions
 from keras_vit.recipes.data.windows import decode_window
 from keras_vit.recipes.prepare.outcomes import STORED, examine
 from keras_vit.recipes.recipe import Data
-from keras_vit_cli.commands.finetune.conversion import convert_images
+from keras_vit_cli.conversion import convert_images
 
 WIDTH, HEIGHT = 33, 21  # odd: lines of files are padded, and subsampled colors have a rest
 BASE = scene(5, (WIDTH, HEIGHT))

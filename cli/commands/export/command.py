@@ -128,7 +128,7 @@ def check_request(options):
     instead = f"Pass what it was exported from; keras-vit describe {options.model} prints what it contains."
     check_model(options.model, instead)
     if options.dataset:
-        check_dataset(options.dataset)
+        check_dataset(options.dataset, converts=True)
     if not options.formats:
         raise ValueError("No formats. Pass --formats, such as float32 dynamic-int8.")
     from keras_vit.export.tflite.request import INT4, MIN_IMAGES, STATIC  # takes seconds, as all imports from here on

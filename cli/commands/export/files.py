@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_vit.class_names import read_class_names
 from keras_vit.models.classification import has_classes, known_names
-from keras_vit_cli.inputs import converted_images
+from keras_vit_cli.conversion import converted_images
 
 # Calibration images are sampled from the first ones only: reading all of a large dataset would take too long.
 CALIBRATION_POOL = 5_000

@@ -185,8 +185,8 @@ class Finetune:
 
     def _open(self, output: Path):
         from keras_vit.recipes.configs.finetune import SMALL
-        from keras_vit_cli.commands.finetune.conversion import convert_images
         from keras_vit_cli.commands.finetune.images import open_images
+        from keras_vit_cli.conversion import convert_images
 
         converted, notes = convert_images(self.folder, output)
         data = replace(SMALL.data, dataset=f"folder:{self.folder}", group=self.group, converted=converted)

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,8 +61,8 @@ def check_trained(run: Path):
         )
 
 
-def trained_images(run: Path, path: str, images: Sequence[tuple[str, str]]) -> set[str]:
-    """Those of a folder's images, (class, file), that a run was trained on: by name or by content.
+def trained_images(run: Path, path: str, images: Sequence[str]) -> dict[str, str]:
+    """Those of a folder's images that a run was trained on, by name or by content, and the names that they had there.
 
     Raises ValueError or OSError if that is unknown.
     """
@@ -77,9 +77,11 @@ def trained_images(run: Path, path: str, images: Sequence[tuple[str, str]]) -> s
         digests = {file: _digest(file) for file in files if Path(file).is_file()}
         if len(digests) < len(files):
             raise ValueError(f"{len(files) - len(digests):,} of its {len(files):,} images are no files")
-    names, contents = {Path(file).resolve() for file in digests}, set(digests.values())
-    places = {file: f"{path}/{file}" for _, file in images}
-    return {file for file, place in places.items() if Path(place).resolve() in names or _digest(place) in contents}
+    names = {Path(file).resolve(): file for file in digests}
+    contents = {digest: file for file, digest in digests.items()}
+    places = {file: Path(path, file) for file in images}
+    trained = {file: names.get(place.resolve()) or contents.get(_digest(place)) for file, place in places.items()}
+    return {file: name for file, name in trained.items() if name}
 
 
 def unknown_images(weights) -> str:
@@ -94,7 +96,7 @@ def _digest(file) -> str:
 
 
 def keep_trained(
-    splits: Mapping[str, list[tuple[str, str]]], groups: Mapping[str, str], trained: set[str]
+    splits: Mapping[str, list[tuple[str, str]]], groups: Mapping[str, str], trained: Iterable[str]
 ) -> dict[str, str]:
     """The split of each file after groups with an image that was trained on went to "train"; {} if none moved."""
     held = {groups.get(file, file) for file in trained}

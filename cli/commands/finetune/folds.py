@@ -5,7 +5,7 @@ import shutil
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from keras_vit.weights.files import METRICS, MODEL
 from keras_vit_cli.commands.report.command import FOLDS, OF_FOLDS, REPORT, TABLE, print_written
 
 MISLABELED = "mislabeled.csv"
+UNEQUAL = 1.5  # times as many images in the largest fold as in the smallest
 
 
 def assign_folds(images: list[tuple[str, str]], groups: Mapping[str, str], folds: int) -> dict[str, str]:
@@ -40,6 +41,21 @@ def assign_folds(images: list[tuple[str, str]], groups: Mapping[str, str], folds
         for number, (_, rows) in enumerate(parts, 1):
             fold_of |= {images[row][1]: f"fold{number}" for row in rows}
     return {file: fold_of[file] for _, file in images}
+
+
+def notes_on_folds(images: list[tuple[str, str]], groups: Mapping[str, str], folds: Mapping[str, str]) -> Iterator[str]:
+    """Yields what groups of images (class, file) mean for folds: classes of one group, and unequal sizes."""
+    of_class: dict[str, set[str]] = {}
+    for name, file in images:
+        of_class.setdefault(name, set()).add(groups.get(file, file))
+    if single := [name for name, names in of_class.items() if len(names) == 1]:
+        yield (
+            f"All images of {first_names(single)} are in one group, and so in one fold: the model that is tested on "
+            "them was trained without the class. Add images of other groups."
+        )
+    sizes = sorted(Counter(folds.values()).values())
+    if sizes[-1] > UNEQUAL * sizes[0]:
+        yield f"The folds have {sizes[0]:,} to {sizes[-1]:,} images, since a group is in one fold."
 
 
 def others(train_split: str, split: str) -> str:
@@ -132,6 +148,7 @@ def report_folds(recipe: Supervised, folds: Mapping[str, Supervised], output: Pa
         predictions,
         notes=[measured, *notes],
         run=output,
+        pixel_range=recipe.data.pixel_range,
     )
     print_written(output / REPORT)
     _list_label_issues(predictions, output / MISLABELED)

@@ -22,7 +22,7 @@ from keras_vit.recipes.data.image_folder import class_of, open_folder, split_by_
 from keras_vit.recipes.recipe import Data
 from keras_vit_cli.commands.finetune.copies import in_two_classes, unite_copies
 from keras_vit_cli.commands.finetune.earlier_run import keep_trained, trained_images, unknown_images
-from keras_vit_cli.commands.finetune.folds import assign_folds, others
+from keras_vit_cli.commands.finetune.folds import assign_folds, notes_on_folds, others
 from keras_vit_cli.copies import Hashes, describe_copies, find_copies, hash_files
 from keras_vit_cli.recipe_options import recipe_flags
 
@@ -171,8 +171,14 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
     data, path = images.data, _path(images.data)
     files = sorted(image_files(images.dataset, "+".join(images.dataset.splits)))
     hashes = hash_files([file for file in files if file not in bad] if len(files) <= MOST else [])
+    names = [file[len(path) + 1 :] for file in files]
+    trained: dict[str, str] = {}
+    try:
+        trained = trained_images(earlier, path, names) if earlier else {}
+    except (ValueError, OSError) as error:
+        images = replace(images, notes=(*images.notes, f"{unknown_images(earlier)} {error}"))
     if not _has_splits(data):
-        named = [(class_of(file), file) for file in (file[len(path) + 1 :] for file in files)]
+        named = [(class_of(file), file) for file in names]
         groups = groups_of(path, data.group, named)
         united = unite_copies(hashes, path, named, groups)
         if united:
@@ -181,12 +187,8 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
             images = replace(images, notes=(*images.notes, note))
         together = united or groups
         splits = assign_folds(named, together, folds) if folds else {}
-        trained = set()
-        if earlier:
-            try:
-                trained = trained_images(earlier, path, named)
-            except (ValueError, OSError) as error:
-                images = replace(images, notes=(*images.notes, f"{unknown_images(earlier)} {error}"))
+        if folds:
+            images = replace(images, notes=(*images.notes, *notes_on_folds(named, together, splits)))
         if trained:
             if folds:
                 raise ValueError(
@@ -208,17 +210,21 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
         {split: len(bad.intersection(image_files(images.dataset, split))) for split in images.dataset.splits}
     )
     images = replace(images, unreadable=unreadable)
-    return _with_copies(images, hashes)
+    return _with_copies(images, hashes, {f"{path}/{file}": name for file, name in trained.items()})
 
 
-def _with_copies(images: ImageFolder, hashes: Hashes) -> ImageFolder:
-    """Notes copies of training images in the test images, for each fold in those of the others."""
+def _with_copies(images: ImageFolder, hashes: Hashes, trained: dict[str, str]) -> ImageFolder:
+    """Notes copies of training images in the test images, for each fold in those of the others.
+
+    `trained` are images that an earlier run was trained on, with their names there: in a test set they are copies, too.
+    """
     data, copies = images.data, []
     tested = [data.test_split] if data.test_split else [*images.dataset.splits]
     for split in tested:
-        training = others(data.train_split, split)
-        sides = ([file for file in image_files(images.dataset, side) if file in hashes] for side in (training, split))
-        copies += find_copies(*({file: hashes[file] for file in side} for side in sides))
+        training, test = (image_files(images.dataset, side) for side in (others(data.train_split, split), split))
+        copies += [(file, trained[file]) for file in test if file in trained]
+        sides = training, [file for file in test if file not in trained]
+        copies += find_copies(*({file: hashes[file] for file in side if file in hashes} for side in sides))
     if not copies:
         return images
     note = (

@@ -102,6 +102,11 @@ def previous_recipe(output: Path):
     from keras_vit.weights.files import MODEL
 
     recipe = read_run(output)
+    if recipe.data.converted and not os.path.isdir(recipe.data.converted):
+        raise ValueError(
+            f"{recipe.data.converted} is gone, in which the run stored images that TensorFlow does not read. Restore "
+            f"it, or start a new run: add {another(output)}"
+        )
     if not (output / METRICS).exists():
         print(f"Resuming the run in {output}. For a new one add {another(output)}")
         return recipe

@@ -58,14 +58,15 @@ class Report:
         if other:
             comparison = compare_predictions(predictions, read_predictions(other))
             print(f"first: {table}, second: {other}\n{describe_comparison(comparison)}")
-        names = (str(table), str(other))
+        names, model = (str(table), str(other)), self._open_model(table, predictions)
         write_report(
             output,
             f"Predictions of {table}",
             predictions,
             notes=[OF_FOLDS] if _is_of_folds(table) else [],
             run=table.parent,
-            model=self._open_model(table, predictions),
+            model=model,
+            pixel_range=_pixel_range(model, table),
             comparison=comparison and (comparison, names),
         )
         print_written(output)
@@ -92,6 +93,15 @@ class Report:
 
 def _is_of_folds(table: Path) -> bool:
     return (table.parent / FOLDS).is_dir()
+
+
+def _pixel_range(model, table: Path) -> tuple[int, int] | None:
+    """That of the model, or of the run of folds whose table it is."""
+    if model is not None:
+        return model.preprocessing.pixel_range
+    from keras_vit.recipes.recipe.file import read_run
+
+    return read_run(table.parent).data.pixel_range if _is_of_folds(table) else None
 
 
 def _table(path: Path) -> Path:

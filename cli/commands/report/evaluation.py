@@ -69,6 +69,7 @@ def _write(recipe, folder, dataset, notes, exported):
         skipped=skipped_images(dataset.name),
         run=folder,
         model=model,
+        pixel_range=model.preprocessing.pixel_range,
         comparison=comparison,
     )
     print_written(folder / REPORT)

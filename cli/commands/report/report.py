@@ -29,6 +29,7 @@ def write_report(
     skipped: Sequence[str] = (),
     run: str | Path | None = None,
     model=None,
+    pixel_range: tuple[int, int] | None = None,
     comparison: tuple[Comparison, tuple[str, str]] | None = None,
 ):
     """Writes the report.
@@ -41,12 +42,12 @@ def write_report(
         skipped: Files that could not be decoded.
         run: The folder of the training, whose log.csv adds curves.
         model: The Keras model, for the evidence; or None.
+        pixel_range: Of the images, see `keras_vit.Preprocessing`.
         comparison: With another model, and the names of both.
     """
     metrics = _metrics(predictions)
-    pixel_range = model.preprocessing.pixel_range if model is not None else None
     gallery = Gallery(predictions, sections.image_lists(predictions), pixel_range)
-    parts = [message(note) for note in [*notes, *gallery.notes()]]
+    parts = [message(note) for note in [*notes, *_notes(predictions), *gallery.notes()]]
     parts.append(cards(_numbers(predictions, metrics)))
     if run and (curves := sections.learning_curves(read_log(os.path.join(run, LOG)))):
         parts.append(pair(*(section(*curve) for curve in curves)))
@@ -70,6 +71,11 @@ def write_report(
         data=gallery.data(),
     )
     write_file(path, text)
+
+
+def _notes(predictions) -> list[str]:
+    repeated = len(predictions.files) - len(set(predictions.files))
+    return [f"{repeated:,} lines of the table are of a file that it has before; each counts."] if repeated else []
 
 
 def _metrics(predictions) -> ClassificationMetrics | MultiLabelMetrics:

@@ -136,8 +136,8 @@ def reliability(rows: Sequence[Mapping], error: float) -> Section:
     points = [[row[name] for row in filled] for name in ("confidence", "accuracy")]
     series = {"perfect": ([0, 1], [0, 1], ("--", figures.MUTED)), "model": (*points, ("-", figures.ACCENT))}
     text = (
-        f"Accuracy of the images by the probability of their predicted class. The mean distance from the diagonal, the "
-        f"expected calibration error ({BINS} bins), is {error:.1%}."
+        "Accuracy of the images by the probability of their predicted class. Below the diagonal the model is too sure, "
+        f"above it not sure enough. The mean distance, the expected calibration error ({BINS} bins), is {error:.1%}."
     )
     return (
         "Reliability",

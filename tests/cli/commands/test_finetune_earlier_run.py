@@ -113,7 +113,8 @@ def test_images_that_were_trained_on_stay_in_training(tmp_path):
     images = [(name, f"{name}/{i}.png") for name in ("cat", "dog") for i in range(10)]
     splits = split_by_hash(images)
     training = {file for _, file in splits["train"]}
-    assert trained_images(run, path, images) == training
+    names = [file for _, file in images]
+    assert trained_images(run, path, names) == {file: f"{path}/{file}" for file in training}
     assert keep_trained(splits, {}, training) == {}
     moved = tmp_path / "elsewhere"
     shutil.copytree(path, moved)
@@ -122,18 +123,20 @@ def test_images_that_were_trained_on_stay_in_training(tmp_path):
     (moved / original).rename(renamed)
     Image.new("RGB", (9, 9)).save(new)
     there = [(file.parent.name, file.relative_to(moved).as_posix()) for file in sorted(moved.rglob("*.png"))]
-    trained = trained_images(run, str(moved), there)
-    assert trained == training - {original} | {"cat/renamed.png"}
+    names = [file for _, file in there]
+    trained = trained_images(run, str(moved), names)
+    assert trained.keys() == training - {original} | {"cat/renamed.png"}
+    assert trained["cat/renamed.png"] == f"{path}/{original}"
     # The list of the run knows its images also where they are gone, or others have their names.
     write_trained(run, [f"{path}/{file}" for file in sorted(training)])
     check_trained(run)
     (tmp_path / "photos").rename(tmp_path / "gone")
-    assert trained_images(run, str(moved), there) == trained
+    assert trained_images(run, str(moved), names) == trained
     with pytest.raises(ValueError, match=f"{len(training)} of the {len(training)} images .* are gone"):
         check_trained(run)
     (run / TRAINED).unlink()
     with pytest.raises(ValueError, match="photos"):
-        trained_images(run, str(moved), there)
+        trained_images(run, str(moved), names)
     tested = splits["test"][0][1]
     groups = {file: "one" if file in (tested, "cat/renamed.png") else file for _, file in there}
     after = keep_trained({"train": [], "test": there}, groups, trained)

@@ -1,5 +1,6 @@
 """Folds: which image is in which, and the run of each."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.configs.small_folder import Machine, fit_to_folder
 from keras_vit.recipes.data.groups import ImageTable, read_table
-from keras_vit_cli.commands.finetune.folds import assign_folds, fold_recipes, others
+from keras_vit_cli.commands.finetune.folds import assign_folds, fold_recipes, notes_on_folds, others
 
 
 def images(**counts):
@@ -32,6 +33,15 @@ def test_groups_stay_in_one_fold():
     folds = assign_folds(named, groups, 5)
     pairs = {(groups[file], fold) for file, fold in folds.items()}
     assert len(pairs) == 20 and Counter(folds.values()) == {f"fold{i}": 16 for i in range(1, 6)}
+
+
+def test_classes_of_one_group_and_unequal_folds_are_noted():
+    named = images(cat=40, dog=40)
+    groups = {file: "one" if name == "cat" else file for name, file in named}
+    single, unequal = notes_on_folds(named, groups, assign_folds(named, groups, 4))
+    assert single.startswith("All images of cat are in one group")
+    assert re.search("have [0-9]+ to [45][0-9] images", unequal)
+    assert not [*notes_on_folds(named, {}, assign_folds(named, {}, 4))]
 
 
 @pytest.mark.parametrize("folds", [1, 0, -2, 9])

@@ -14,6 +14,7 @@ from keras_vit.recipes.configs import RECIPES
 from keras_vit.recipes.configs.small_folder import Machine
 from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit_cli.commands.finetune import plan
+from keras_vit_cli.commands.finetune.earlier_run import write_trained
 from keras_vit_cli.commands.finetune.images import _examples, open_images
 
 DATA = Data()
@@ -114,6 +115,24 @@ def test_copies_between_the_splits_are_named(fill):
     assert images.copies == (copy,) and any(
         "1 of 11 test images is a copy of a training image" in note for note in images.notes
     )
+
+
+def test_test_images_that_the_weights_were_trained_on_are_copies(fill, tmp_path):
+    """In splits of the folder; others would be kept in training."""
+    folder, run = (
+        fill(5, "photos/train/cat", "photos/train/dog", "photos/test/cat", "photos/test/dog") / "photos",
+        tmp_path / "run",
+    )
+    run.mkdir()
+    trained = [f"{folder}/train/cat/0.jpg", f"{folder}/test/cat/1.jpg", f"{folder}/test/dog/2.jpg"]
+    write_trained(run, trained)
+    (folder / "test" / "dog" / "2.jpg").rename(folder / "test" / "dog" / "renamed.jpg")
+    images = open_images(folder, DATA, earlier=run)
+    assert dict(images.copies) == {
+        f"{folder}/test/cat/1.jpg": f"{folder}/test/cat/1.jpg",
+        f"{folder}/test/dog/renamed.jpg": f"{folder}/test/dog/2.jpg",
+    }
+    assert any("2 of 10 test images are copies of training images" in note for note in images.notes)
 
 
 def test_groups_stay_together(fill):

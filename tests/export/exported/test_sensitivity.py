@@ -31,8 +31,9 @@ def test_another_format_is_proposed_where_no_part_is_to_blame():
     assert "35%" in text and "mixed-int8" in text and "--keep-float" not in text
 
 
-def test_sigmoids_are_compared_by_their_largest_difference(trained_toy, images):
-    results = analyze_sensitivity(trained_toy(depth=1, multi_label=True), "int8", images[:20], images[:5])
+@pytest.mark.parametrize("head", [{"multi_label": True}, {"num_classes": 2}])
+def test_sigmoids_and_two_classes_are_compared_by_their_largest_difference(trained_toy, images, head):
+    results = analyze_sensitivity(trained_toy(depth=1, **head), "int8", images[:20], images[:5])
     parts = [one.difference for one in results[:-2]]
     assert parts == sorted(parts, reverse=True) and parts[0] > 0 and {one.cosine for one in results} == {None}
     table = sensitivity_table("int8", results)

@@ -101,11 +101,13 @@ def test_the_interval_of_thousands_of_groups(tmp_path):
         ("file,label,prediction,cat,dog,cat\na,cat,cat,0.5,0.5,0\n", "two columns of the class 'cat'"),
         ("file,label,prediction,cat,dog\na,cat,cat,0.5\n", "Line 2"),
         ("file,label,prediction,cat,dog\na,cat,cat,0.5,1.5\n", "Line 2"),
+        ("file,label,prediction,cat,dog\na,cat,cat,0.2,0.8\n", "Line 2 .* prediction"),
         ("file,label,prediction,cat,dog\na,cow,cat,0.5,0.5\n", "cow"),
+        ("file,label,prediction,Löwe,dog\na,dog,dog,0.5,0.5\n", "not UTF-8 .*Excel"),
     ],
 )
 def test_other_files_are_refused(text, words, tmp_path):
-    (tmp_path / "x.csv").write_text(text)
+    (tmp_path / "x.csv").write_text(text, "latin-1")
     with pytest.raises(ValueError, match=words):
         read_predictions(tmp_path / "x.csv")
 

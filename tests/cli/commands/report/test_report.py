@@ -164,7 +164,7 @@ def test_evidence_of_as_many_images_as_take_a_minute(count, words, trained_toy, 
     "arguments,words",
     [
         (["no.csv"], "no.csv"),
-        (["images.png"], "no table"),
+        (["images.png"], "not UTF-8"),
         ([".", "--model", "cifar10/R6_Ti_4"], "other classes"),
         (["predictions.csv", "--output", "x.png"], ".html"),
         (["predictions.csv", "--output", "no/x.html"], "folder"),

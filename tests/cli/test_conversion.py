@@ -1,7 +1,10 @@
 """What `keras-vit finetune` stores of files that TensorFlow does not read. Pixels: tests/images/test_decoders.py."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +17,8 @@ from keras_vit.recipes.recipe import Data, Optimizer, Run, Supervised
 from keras_vit.recipes.recipe.file import read_run, write_recipe
 from keras_vit.recipes.runs.folder import check_unchanged
 from keras_vit.recipes.runs.run_data import RunData
-from keras_vit_cli.commands.finetune.conversion import convert_images
 from keras_vit_cli.commands.finetune.images import open_images
-from keras_vit_cli.inputs import converted_images
+from keras_vit_cli.conversion import convert_images, converted_images
 
 KINDS = (("tiff", "TIFF"), ("jfif", "JPEG"), ("jp2", "JPEG2000"), ("jpg", "TIFF"), ("", "PNG"), ("png", "PNG"))
 
@@ -105,3 +107,13 @@ def test_a_run_finds_its_images_after_it_was_moved(photos, tmp_path, monkeypatch
     monkeypatch.chdir("/")
     assert converted_images(f"{tmp_path}/moved", f"folder:{photos}") == f"{tmp_path}/moved/converted"
     assert converted_images("moved", "folder:moved") is converted_images("photos", "folder:photos") is None
+
+
+def test_other_folders_are_converted_until_the_process_ends(photos, tmp_path, capsys):
+    temporary = converted_images("cifar10/R6_Ti_4", f"folder:{photos}")
+    dataset = open_dataset(Data(dataset=f"folder:{photos}", converted=temporary))
+    assert len(names_of(dataset)) == 48 and "cat/cut.tiff" in capsys.readouterr().err
+    assert not Path(temporary).is_relative_to(tmp_path) and len(os.listdir(photos)) == 2
+    ends = f"from keras_vit_cli.conversion import converted_images; print(converted_images('x', 'folder:{photos}'))"
+    ended = subprocess.run([sys.executable, "-c", ends], capture_output=True, text=True, check=True).stdout.strip()
+    assert Path(ended).parent == Path(temporary).parent and not Path(ended).exists()
