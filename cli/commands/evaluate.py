@@ -83,7 +83,7 @@ class Evaluate:
             if self.against:
                 print(self._describe(copies, report))
             if self.report and table:
-                self._write_report(table, report, [self._describe(copies, report)] if copies else [])
+                self._write_report(table, self.report, report, [self._describe(copies, report)] if copies else [])
 
     def _evaluate(self, predictions: Path | None):
         from keras_vit.models.classification import check_no_projection
@@ -137,13 +137,13 @@ class Evaluate:
             return f"None of the {images:,} images is a copy of one of {self.against}"
         return f"Warning: {describe_copies(copies, images)}"
 
-    def _write_report(self, predictions: Path, report, notes: list[str]):
+    def _write_report(self, predictions: Path, path: Path, report, notes: list[str]):
         from keras_vit.recipes.data.corrupt_images import skipped_images
         from keras_vit.recipes.evaluation.predictions import read_predictions
         from keras_vit_cli.commands.report.report import write_report
 
         write_report(
-            self.report,
+            path,
             f"{self.model} on {self.dataset} ({self.split})",
             read_predictions(predictions),
             notes=notes,
@@ -152,7 +152,7 @@ class Evaluate:
             model=None if is_exported(self.model) else self.preparation.open(self.model),
             pixel_range=report.preprocessing.pixel_range,
         )
-        print_written(self.report)
+        print_written(path)
 
     def _reference(self):
         if self.reference is None:

@@ -98,7 +98,7 @@ def _of_images(path, table: str | ImageTable, images, column: str) -> dict[str, 
         )
     if column == SPLIT and (lost := set(values).difference(places, places.values())):
         raise ValueError(f"{len(lost):,} files of the table{name} are not in {path}: {first_names(sorted(lost))}")
-    if missing:
+    if missing and (column == SPLIT or not opened.splits):  # without a split, their groups do not matter
         are = "are groups of their own" if column == GROUP else "are in no split"
         log_once(f"{path}: {len(missing):,} files are not in the table{name}, and {are}.")
     return {file: value for file, value in listed.items() if value is not None}

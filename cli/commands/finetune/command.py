@@ -148,7 +148,7 @@ class Finetune:
             images = replace(images, data=replace(images.data, group=str(output / TABLES[bool(self.folds)])))
         keeps = continues(model, images.dataset.class_names)
         if keeps and not run_of(self.weights):
-            images = replace(images, notes=(*images.notes, unknown_images(weights)))
+            images = images.with_notes(unknown_images(weights))
         has_start = keeps and model.class_names != images.dataset.class_names
         recipe = choose_recipe(
             images,

@@ -103,6 +103,10 @@ class ImageFolder:
         """Number of images of a split, or of several, joined by +; 0 if the folder does not have it."""
         return sum(self.dataset.splits.get(part, 0) - self.unreadable[part] for part in split.split("+"))
 
+    def with_notes(self, *notes: str) -> "ImageFolder":
+        """The same with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
 
 def open_images(folder: Path, data: Data, folds: int | None = None, earlier: Path | None = None) -> ImageFolder:
     """Opens a folder: /folder/<class>/<image>, or with splits, /folder/<split>/<class>/<image>.
@@ -154,7 +158,7 @@ def open_images(folder: Path, data: Data, folds: int | None = None, earlier: Pat
     seen = [image for of_split in files.values() for image in of_split.values() if image]
     images = ImageFolder(data, dataset, tuple(notes), Counter(), files=tuple(seen))
     images = _with_groups_and_copies(images, set(bad), folds, earlier)
-    return replace(images, notes=(*images.notes, *_few_images(images)))
+    return images.with_notes(*_few_images(images))
 
 
 def _has_splits(data: Data) -> bool:
@@ -168,7 +172,7 @@ def _path(data: Data) -> str:
 
 def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | None, earlier: Path | None) -> ImageFolder:
     """Keeps copies on one side of a split that is made here, and notes those that are on both."""
-    data, path = images.data, _path(images.data)
+    path = _path(images.data)
     files = sorted(image_files(images.dataset, "+".join(images.dataset.splits)))
     hashes = hash_files([file for file in files if file not in bad] if len(files) <= MOST else [])
     names = [file[len(path) + 1 :] for file in files]
@@ -176,41 +180,46 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
     try:
         trained = trained_images(earlier, path, names) if earlier else {}
     except (ValueError, OSError) as error:
-        images = replace(images, notes=(*images.notes, f"{unknown_images(earlier)} {error}"))
-    if not _has_splits(data):
-        named = [(class_of(file), file) for file in names]
-        groups = groups_of(path, data.group, named)
-        united = unite_copies(hashes, path, named, groups)
-        if united:
-            beside = len(named) - len(set(united.values()))
-            note = f"{beside:,} images stay beside their copies, on one side of the split (table in the run's folder)"
-            images = replace(images, notes=(*images.notes, note))
-        together = united or groups
-        splits = assign_folds(named, together, folds) if folds else {}
-        if folds:
-            images = replace(images, notes=(*images.notes, *notes_on_folds(named, together, splits)))
-        if trained:
-            if folds:
-                raise ValueError(
-                    f"{earlier} was trained on {len(trained):,} of the {len(named):,} images, so that no fold would "
-                    "test it on others. Omit --folds, or start from the weights that it started from."
-                )
-            splits = keep_trained(split_by_hash(named, together), together, trained)
-        if united or splits:
-            table = ImageTable(together, splits)
-            images = replace(images, dataset=open_folder(path, images.dataset.name, table, data.converted), table=table)
-        if not images.dataset.splits.get("test") and not folds:
-            raise ValueError(
-                f"{earlier} was trained on all images of {path}, so that none is left to test on. Add images."
-            )
-        if folds:
-            split = "+".join(images.dataset.splits)
-            images = replace(images, data=replace(data, train_split=split, test_split=None))
+        images = images.with_notes(f"{unknown_images(earlier)} {error}")
+    if not _has_splits(images.data):
+        images = _split(images, names, hashes, folds, trained, earlier)
     unreadable = Counter(
         {split: len(bad.intersection(image_files(images.dataset, split))) for split in images.dataset.splits}
     )
     images = replace(images, unreadable=unreadable)
     return _with_copies(images, hashes, {f"{path}/{file}": name for file, name in trained.items()})
+
+
+def _split(images: ImageFolder, names: list[str], hashes: Hashes, folds: int | None, trained, earlier) -> ImageFolder:
+    """Makes a split, or folds, in which groups and copies stay together and what was trained on is not tested on."""
+    data, path = images.data, _path(images.data)
+    named = [(class_of(file), file) for file in names]
+    groups, splits = groups_of(path, data.group, named), {}
+    united = unite_copies(hashes, path, named, groups)
+    if united:
+        beside = len(named) - len(set(united.values()))
+        images = images.with_notes(
+            f"{beside:,} images stay beside their copies, on one side of the split (table in the run's folder)"
+        )
+    together = united or groups
+    if folds and trained:
+        raise ValueError(
+            f"{earlier} was trained on {len(trained):,} of the {len(named):,} images, so that no fold would test it on "
+            "others. Omit --folds, or start from the weights that it started from."
+        )
+    if folds:
+        splits = assign_folds(named, together, folds)
+        images = images.with_notes(*notes_on_folds(named, together, splits))
+    elif trained:
+        splits = keep_trained(split_by_hash(named, together), together, trained)
+    if united or splits:
+        table = ImageTable(together, splits)
+        images = replace(images, dataset=open_folder(path, images.dataset.name, table, data.converted), table=table)
+    if folds:
+        return replace(images, data=replace(data, train_split="+".join(images.dataset.splits), test_split=None))
+    if not images.dataset.splits.get("test"):
+        raise ValueError(f"{earlier} was trained on all images of {path}, so that none is left to test on. Add images.")
+    return images
 
 
 def _with_copies(images: ImageFolder, hashes: Hashes, trained: dict[str, str]) -> ImageFolder:
@@ -231,7 +240,7 @@ def _with_copies(images: ImageFolder, hashes: Hashes, trained: dict[str, str]) -
         f"{describe_copies(copies, images.count('+'.join(tested)))}. Remove the copies, or keep images that belong "
         "together on one side: --group, see keras-vit finetune --help"
     )
-    return replace(images, copies=tuple(copies), notes=(*images.notes, note))
+    return replace(images, copies=tuple(copies)).with_notes(note)
 
 
 def _too_many(total, dataset, data) -> str:
