@@ -4,10 +4,7 @@ import atexit
 import functools
 import os
 import shutil
-import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -21,9 +18,9 @@ from keras_vit.recipes.data.image_folder import walk_files
 from keras_vit.recipes.prepare.outcomes import encode, map_in_threads
 from keras_vit.recipes.recipe.file import read_run
 from keras_vit.weights.files import CONVERTED, RECIPE
+from keras_vit_cli.image_files import pillow_extensions
 
 DEPTHS = (1, 2, 3)  # of images: in classes, in splits, and in a single folder in the folder
-STORED, DAMAGED = "stored", "damaged"
 
 
 def convert_images(folder: Path, output: Path) -> tuple[str | None, list[str]]:
@@ -35,22 +32,23 @@ def convert_images(folder: Path, output: Path) -> tuple[str | None, list[str]]:
         `Data.converted`, or None if there are no such files; and notes, one sentence each.
     """
     store = output / CONVERTED
-    outcomes, notes = _convert(folder, store), []
-    if files := outcomes[STORED]:
-        notes = [f"{len(files):,} files that TensorFlow does not read are stored in {store}: {first_names(files)}"]
-    return str(store) if files else None, [*notes, *_notes_on_damaged(outcomes)]
+    files = _convert(folder, store)
+    if not files:
+        return None, []
+    are = "file that TensorFlow does not read is" if len(files) == 1 else "files that TensorFlow does not read are"
+    return str(store), [f"{len(files):,} {are} stored in {store}: {first_names(files)}"]
 
 
-def _convert(folder: Path, store: Path) -> dict[str | None, list[str]]:
-    """The files of a folder by outcome, see `_store`."""
+def _convert(folder: Path, store: Path) -> list[str]:
+    """The files of a folder that are stored."""
     files = [file for file in walk_files(str(folder)) if file.count("/") in DEPTHS]
     stored = converted_files(str(store))
-    progress, outcomes = Progress("Reading files", len(files), "files"), defaultdict(list)
-    for file, outcome in zip(files, map_in_threads(_store, files, folder, store, stored)):
-        outcomes[outcome].append(file)
+    progress, kept = Progress("Reading files", len(files), "files"), []
+    for file, is_stored in zip(files, map_in_threads(_store, files, folder, store, stored)):
+        kept += [file] * is_stored
         progress.add(1)
     progress.end()
-    return outcomes
+    return kept
 
 
 @functools.cache
@@ -70,10 +68,7 @@ def converted_images(model: str, dataset: str) -> str | None:
             return converted
     temporary = tempfile.mkdtemp(prefix="keras_vit-")
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    outcomes = _convert(folder, Path(temporary))
-    for note in _notes_on_damaged(outcomes):
-        print(f"Note: {note}", file=sys.stderr)
-    return temporary if outcomes[STORED] else None
+    return temporary if _convert(folder, Path(temporary)) else None
 
 
 def _converted_by_run(model: Path) -> str | None:
@@ -84,24 +79,26 @@ def _converted_by_run(model: Path) -> str | None:
         return None
 
 
-def _store(file: str, folder: Path, store: Path, stored: dict[str, str]) -> str | None:
-    """Stores a file if that is required; `STORED`, `DAMAGED`, or None for what is trained on as it is, or never."""
+def _store(file: str, folder: Path, store: Path, stored: dict[str, str]) -> bool:
+    """Stores a file if that is required; False for what is trained on as it is, or is no image.
+
+    In place of a damaged image there is an empty file, which is then skipped as a damaged PNG file is.
+    """
     source, before = folder / file, Path(stored[file]) if file in stored else None
     if not source.is_file() or _is_read(source):
         if before:  # of another file with this name
             before.unlink()
-        return None
+        return False
     changed = source.stat().st_mtime_ns
     if before and before.stat().st_mtime_ns == changed:
-        return STORED
+        return True
     try:
         open_image(source).close()
-    except Exception:  # no image; of damaged ones, Pillow's readers raise errors of many kinds
-        return None
-    try:
         content = encode(source.read_bytes())
-    except Exception:
-        return DAMAGED
+    except Exception:  # Pillow's readers raise errors of many kinds
+        if source.suffix.lower() not in pillow_extensions().difference(EXTENSIONS):
+            return False
+        content = b""
     if before:
         before.unlink()
     target = store / f"{file}{'.jpg' if content.startswith(JPEG) else '.png'}"
@@ -110,7 +107,7 @@ def _store(file: str, folder: Path, store: Path, stored: dict[str, str]) -> str 
     unfinished.write_bytes(content)
     os.utime(unfinished, ns=(changed, changed))
     unfinished.replace(target)
-    return STORED
+    return True
 
 
 def _is_read(file: Path) -> bool:
@@ -127,8 +124,3 @@ def _is_read(file: Path) -> bool:
     except tf.errors.OpError:
         return False
     return True
-
-
-def _notes_on_damaged(outcomes) -> Iterator[str]:
-    if files := outcomes[DAMAGED]:
-        yield f"{len(files):,} files are damaged, and skipped: {first_names(files)}"

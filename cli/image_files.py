@@ -1,16 +1,21 @@
 """Reads an image or the images of a folder for a model. n images, H W pixels."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from keras_vit.images.rgb import NO_HEIC, open_image, reduce_to_8_bits, unreadable
+from keras_vit.images.rgb import NO_HEIC, open_image, orientation, reduce_to_8_bits, unreadable
 from keras_vit.messages import first_names
 from keras_vit.recipes.data.folder_layout import EXTENSIONS, HEIC, walk
+
+EXCHANGED = 5  # from this orientation on, images are stored on their side
+DARK = 2**14  # a quarter of the range of 16 bits
+LOOKED_AT = 50  # images of which a note on all is made
 
 
 class ImageBatch(NamedTuple):
@@ -31,6 +36,47 @@ class ImageBatch(NamedTuple):
         return ImageBatch([self.names[i] for i in indices], self.inputs[indices], self.pixels[indices])
 
 
+class ImageFile(NamedTuple):
+    """An image file.
+
+    Attributes:
+        aspect: Height / width of the upright image.
+        brightest: The largest value of a gray image of 16 bits; None for other images.
+    """
+
+    aspect: float
+    brightest: int | None
+
+
+def look_at(file: str | Path) -> ImageFile | None:
+    """What a file is; None if it is no image for Pillow. Only images of 16 bits are decoded."""
+    try:
+        with open_image(file) as image:
+            deep = image.mode.startswith("I")
+            width, height = image.size[::-1] if orientation(image) >= EXCHANGED else image.size
+            return ImageFile(height / width, int(image.getextrema()[1]) if deep else None)
+    except Exception:  # Pillow's readers raise errors of many kinds for damaged files
+        return None
+
+
+def notes_on_range(images: Iterable[ImageFile]) -> Iterator[str]:
+    """Yields a sentence if images of 16 bits are so dark that their upper 8 bits, which are used, say little."""
+    values = [image.brightest for image in images if image.brightest is not None]
+    if values and max(values) < DARK:
+        yield (
+            f"{len(values):,} images have 16 bits, but no value above {max(values):,}. Their upper 8 bits are used: "
+            f"{max(values) // 256 + 1} gray levels of 256 are left, all dark. Add --pixel-range LOW HIGH, such as 0 "
+            f"{2 ** max(values).bit_length() - 1}"
+        )
+
+
+def print_note_on_range(preprocessing, files: Iterable):
+    """Prints what `notes_on_range` says of the first files, unless a range is stated."""
+    if preprocessing.pixel_range is None:
+        for note in notes_on_range(filter(None, map(look_at, islice(files, LOOKED_AT)))):
+            print(f"Note: {note}", file=sys.stderr)
+
+
 def list_images(folder: Path, option: str = "--images") -> list[Path]:
     """Sorted paths of the images in a folder and its subfolders, without hidden files; or of a single image file.
 
@@ -41,14 +87,18 @@ def list_images(folder: Path, option: str = "--images") -> list[Path]:
     if not folder.is_dir():
         raise ValueError(f"{option} {folder.absolute()} does not exist. Expected a folder of images, or an image.")
     files = sorted(file for path, names in walk(str(folder)) for name in names if (file := Path(path, name)).is_file())
-    formats = Image.registered_extensions()  # also after `pillow_heif` was registered
-    extensions = {*EXTENSIONS, *HEIC, *(extension for extension, kind in formats.items() if kind in Image.OPEN)}
+    extensions = {*EXTENSIONS, *HEIC, *pillow_extensions()}
     images = [file for file in files if file.suffix.lower() in extensions]
     if not images:
         raise ValueError(f"No images in {folder.absolute()}. Supported extensions: {', '.join(EXTENSIONS)}.")
     if others := [file for file in files if file.suffix.lower() not in extensions]:
         _note(others, f"their names do not end in {', '.join(EXTENSIONS)} or as other images")
     return images
+
+
+def pillow_extensions() -> set[str]:
+    """Of the images that Pillow reads, such as ".tiff"; also those of `pillow_heif` after it was registered."""
+    return {extension for extension, kind in Image.registered_extensions().items() if kind in Image.OPEN}
 
 
 def without_damaged(files: Sequence[Path]) -> list[Path]:

@@ -115,11 +115,12 @@ def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None, me
     """
     data = recipe.data
     subset = f", {data.labels_per_class} images per class" if data.labels_per_class else ""
-    text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured or _measured(recipe, metrics)}"
+    text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured or describe_metrics(recipe, metrics)}"
     return model_card(model, MODEL, origin or _origin(recipe), text, _effective_fields(recipe), _shown(recipe, metrics))
 
 
-def _measured(recipe, metrics) -> str:
+def describe_metrics(recipe: Recipe, metrics: dict) -> str:
+    """What the metrics of a run are of, as a sentence."""
     if recipe.has_labels and recipe.data.test_split:
         return f"Metrics are of its split `{recipe.data.test_split}`; accuracies are in [0, 1]."
     measured = "Metrics are those of the last epoch of training."

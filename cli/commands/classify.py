@@ -63,8 +63,9 @@ class Classify:
         return write_predictions(self.output, output_names(model), activation_of(model))
 
     def _classify(self, model, files, unreadable, show, table):
-        from keras_vit_cli.image_files import unreadable_reason
+        from keras_vit_cli.image_files import print_note_on_range, unreadable_reason
 
+        print_note_on_range(model.preprocessing, files)
         results = {}
         if self.attention:
             from keras_vit_cli.evidence import evidence_undefined, write_evidence

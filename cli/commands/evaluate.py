@@ -89,10 +89,14 @@ class Evaluate:
         from keras_vit.models.classification import check_no_projection
         from keras_vit.recipes.data.model_classes import with_model_classes
         from keras_vit.recipes.evaluation.classification import evaluate_classifier
+        from keras_vit_cli.image_files import print_note_on_range
 
         dataset = self._open_dataset(self.dataset)
         model = self.preparation.open(self.model)
         check_no_projection(model)
+        if dataset.stores_paths:
+            names = dataset.read(self.split).as_numpy_iterator()
+            print_note_on_range(model.preprocessing, (name.decode() for name, *_ in names))
         if not self.objectnet_mapping and not self.imagenet_variant:
             dataset = with_model_classes(dataset, model, self.model)
         return evaluate_classifier(
@@ -212,7 +216,10 @@ class Evaluate:
             print(f"negative log-likelihood {summary['negative_log_likelihood']:.4f}")
         if "majority" in summary:
             largest = max(report.per_class, key=lambda row: row["images"])["class"]
-            print(f"balanced accuracy {summary['balanced_accuracy']:.2%}, macro F1 {summary['macro_f1']:.2%}")
+            matrix, absent = report.confusion_matrix, ""
+            if matrix is not None and (count := int((matrix.any(0) & ~matrix.any(1)).sum())):
+                absent = f", in which {count:,} predicted classes without images are 0"
+            print(f"balanced accuracy {summary['balanced_accuracy']:.2%}, macro F1 {summary['macro_f1']:.2%}{absent}")
             print(f"always {largest!r} would be top-1 {summary['majority']:.2%}")
         if self.per_class:
             width = max(len("class"), *(len(row["class"]) for row in report.per_class))

@@ -197,15 +197,15 @@ def _class_files(path, stored):
         if not files:
             others.append((class_name, "empty folders"))
         for file in files:
-            if file not in stored and (reason := _reason_not_to_read(path, file)):
+            if file not in stored and (reason := _reason_not_to_read(path, file, stored)):
                 others.append((file, reason))
             else:
                 images.append((class_of(file), file))
     return images, others
 
 
-def _reason_not_to_read(folder, file) -> str | None:
-    """What a file is, if it is not used; None for an image. Reading pipes would block."""
+def _reason_not_to_read(folder, file, stored) -> str | None:
+    """What a file is, if it is not used; None for an image. Reading pipes would block. With `stored` all are read."""
     local = os.path.join(folder, file)
     is_image_name = file.lower().endswith(EXTENSIONS)
     if is_image_name and ("://" in folder or os.path.isfile(local)):
@@ -216,7 +216,9 @@ def _reason_not_to_read(folder, file) -> str | None:
         return "links that lead nowhere"
     if file.lower().endswith(HEIC):
         return HEIC_FIX
-    return "not regular files" if is_image_name else f"names that do not end in {', '.join(EXTENSIONS)}"
+    if is_image_name:
+        return "not regular files"
+    return "no images" if stored else f"names that do not end in {', '.join(EXTENSIONS)}"
 
 
 def _warn(path, files, unused):

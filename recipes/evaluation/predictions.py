@@ -1,6 +1,7 @@
 """A table of a classifier's predictions: a line for each image, in the order of the split. n images, C classes."""
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from scipy.special import expit, softmax
 
 from keras_vit.atomic_write import naming_full_disk, new_files
 from keras_vit.intervals import RESAMPLES, binomial_p_value, paired_interval, percent_and_count, wilson_interval
+from keras_vit.messages import first_names
 from keras_vit.recipes.data.groups import naming_wrong_encoding
 
 COLUMNS, GROUP = ("file", "label", "prediction"), "group"
@@ -162,17 +164,19 @@ def read_predictions(path: Path) -> Predictions:
     """The table of a CSV file of `write_predictions`.
 
     Raises:
-        ValueError: It is no such table; it is empty, or a line has a probability outside [0, 1], an unknown label, or a
-            prediction that has not the highest probability.
+        ValueError: It is no such table; it is empty, has a file twice, or a line has a probability outside [0, 1], an
+            unknown label, or a prediction that has not the highest probability.
         OSError: The file cannot be read.
     """
     with naming_wrong_encoding(path), path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         head = next(reader, [])
         if tuple(head[:3]) != COLUMNS or len(head) < 4:
+            separated = "separated by commas, " if len(head) == 1 else ""
             raise ValueError(
                 f"{path} is no table of predictions. Expected the columns {', '.join(COLUMNS)} and one for each class, "
-                f"as keras-vit evaluate --predictions writes them. Received: {', '.join(head[:5]) or 'an empty file'}"
+                f"{separated}as keras-vit evaluate --predictions writes them. Received: "
+                f"{', '.join(head[:5]) or 'an empty file'}"
             )
         first = 4 if head[3] == GROUP else 3
         names, groups = head[first:], []
@@ -196,6 +200,8 @@ def read_predictions(path: Path) -> Predictions:
             rows.append(row)
     if not files:
         raise ValueError(f"{path} has no predictions.")
+    if again := [file for file, count in Counter(files).items() if count > 1]:
+        raise ValueError(f"{path} has {len(again):,} files in several lines: {first_names(again)}. Remove all but one.")
     return Predictions(files, names, np.array(correct), np.array(rows), groups if first > 3 and any(groups) else None)
 
 

@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from keras_vit.images.preprocessing import Preprocessing
 from keras_vit.images.rgb import as_rgb
 from keras_vit.recipes.data.image_folder import walk_files
 from keras_vit.recipes.prepare.outcomes import UNREADABLE, examine
 from keras_vit_cli.commands.inspect.report import AttentionData
-from keras_vit_cli.image_files import ImageBatch, list_images, read_images, unreadable_reason, without_damaged
+from keras_vit_cli.image_files import (
+    ImageBatch,
+    list_images,
+    print_note_on_range,
+    read_images,
+    unreadable_reason,
+    without_damaged,
+)
 
 
 def test_other_and_damaged_files_are_named(toy, tmp_path, capsys):
@@ -73,3 +81,13 @@ def test_size_limit_of_the_attention_in_a_report(trained_toy):
         assert len(stored["images"][0]["levels"]) == -(-17 * 17 * 3 * len(layers) // 3) * 4
         size = sum(len(image[key]) for image in stored["images"] for key in ("levels", "steps"))
         assert size <= 1e6 * limit or layers == [5]
+
+
+@pytest.mark.parametrize(
+    "largest,pixel_range,noted", [(4095, None, True), (4095, (0, 4095), False), (65535, None, False)]
+)
+def test_dark_images_of_16_bits_are_noted(tmp_path, capsys, largest, pixel_range, noted):
+    Image.fromarray(np.full((4, 4), largest, "uint16")).save(tmp_path / "1.png")
+    Image.new("RGB", (4, 4)).save(tmp_path / "2.png")
+    print_note_on_range(Preprocessing(image_size=(4, 4), pixel_range=pixel_range), sorted(tmp_path.iterdir()))
+    assert ("1 images have 16 bits" in capsys.readouterr().err) == noted

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,6 +34,7 @@ from keras_vit_cli.commands.report.evaluation import report_run
 from keras_vit_cli.inputs import OFFLINE, check_dataset, check_weights, load_default, process_variables
 from keras_vit_cli.output_folder import check_replaceable
 from keras_vit_cli.preprocessing_flags import AS_SAVED, Loading
+from keras_vit_cli.process import without_native_logs
 from keras_vit_cli.recipe_options import has_run
 from keras_vit_cli.words import START, Group, OptionalOutput, corrupt_note
 
@@ -96,6 +98,7 @@ class Finetune:
         else:
             self._check_new_run(output)
         from keras_vit.recipes.run_recipe import run_unless_finished
+        from keras_vit_cli.commands.finetune.copies import copies_warning
         from keras_vit_cli.commands.finetune.folds import fold_recipes, report_folds, run_folds
 
         recipe = previous_recipe(output) if again else self._new_recipe(output)
@@ -104,15 +107,15 @@ class Finetune:
             check_trained(output)
         errors = run_folds(folds, output) if folds else {}
         metrics = run_unless_finished(replace(recipe, run=replace(recipe.run, resume=True)))
-        file = export_checked(recipe, output)
-        if origin(output, recipe.weights) != recipe.weights:
-            write_card(output, recipe, metrics)
-        if folds:
-            report_folds(recipe, folds, output, copies_warning(output))
-        else:
-            report_run(recipe, copies_warning(output), file)
-        print_result(recipe, output, file, metrics)
-        self._compare_with_earlier(recipe, output)
+        with without_native_logs():
+            file = export_checked(recipe, output)
+            if folds:
+                report_folds(recipe, folds, output, copies_warning(output))
+            else:
+                report_run(recipe, lambda: copies_warning(output), file)
+                write_card(output, recipe, metrics, copies_warning(output))
+            print_result(recipe, output, file, metrics, copies_warning(output))
+            self._compare_with_earlier(recipe, output)
         if errors:
             raise ValueError(
                 f"{len(errors)} of {len(folds)} folds failed, and their images do not count: {', '.join(errors)}. "
@@ -250,7 +253,7 @@ def export_checked(recipe, output: Path) -> Path | None:
     return folder / FILE
 
 
-def print_result(recipe, output: Path, file: Path | None, metrics: dict):
+def print_result(recipe, output: Path, file: Path | None, metrics: dict, warnings: Sequence[str]):
     """Prints accuracy, files and the next commands."""
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.data.model_classes import class_counts
@@ -290,18 +293,7 @@ Next:
     keras-vit inspect {run} --images {shlex.quote(data.dataset.removeprefix("folder:"))} --output attention.html
     keras-vit export {run} {evaluated}{skip} --formats web --output {shlex.quote(str(output / "web"))}"""
     )
-    for warning in copies_warning(output):
+    for warning in warnings:
         print(f"Warning: {warning}")
     if skip:
         print(corrupt_note(data.max_corrupt))
-
-
-def copies_warning(output: Path) -> list[str]:
-    """What to say of copies of training images in the test set, if there are some."""
-    from keras_vit_cli.commands.finetune.copies import FILE as COPIES
-    from keras_vit_cli.commands.finetune.copies import count_copies
-
-    if not (copies := count_copies(output)):
-        return []
-    what = f"{copies:,} test images are copies of training images, or nearly so ({output / COPIES})"
-    return [f"{what}: the accuracy is too high."]

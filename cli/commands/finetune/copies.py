@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from keras_vit.intervals import percent_and_count
 from keras_vit.recipes.data.image_folder import split_by_hash
+from keras_vit_cli.commands.report.command import TABLE
 from keras_vit_cli.copies import Hashes, copied_pairs
 
 FILE = "copies.csv"
@@ -72,12 +74,34 @@ def write_copies(folder: Path, copies: Sequence[tuple[str, str]]):
         csv.writer(file).writerows([("test image", "training image"), *copies])
 
 
-def count_copies(folder: Path) -> int:
-    """Number of copies that a run's folder lists."""
+def read_copies(folder: Path) -> list[str]:
+    """The test images that a run's folder lists as copies."""
     if not (folder / FILE).is_file():
-        return 0
+        return []
     with (folder / FILE).open(newline="", encoding="utf-8") as file:
-        return sum(1 for _ in csv.reader(file)) - 1
+        return [test for test, _ in csv.reader(file)][1:]
+
+
+def copies_warning(folder: Path) -> list[str]:
+    """What to say of copies in the test set of a run in a folder, with the accuracy on the other images."""
+    from keras_vit.recipes.evaluation.predictions import read_predictions
+
+    copies = set(read_copies(folder))
+    if not copies:
+        return []
+    are = "image is a copy of one" if len(copies) == 1 else "images are copies of some"
+    text = (
+        f"{len(copies):,} test {are} that the model or its weights were trained on, or nearly so ({folder / FILE}): "
+        "the accuracy is too high."
+    )
+    if (folder / TABLE).is_file():
+        predictions = read_predictions(folder / TABLE)
+        others = np.array([file not in copies for file in predictions.files])
+        if others.any():
+            right = int(predictions.right[others].sum())
+            accuracy = percent_and_count(right, int(others.sum()), predictions.interval_of(others))
+            text += f" Without them it is {', '.join(accuracy)}."
+    return [text]
 
 
 def in_two_classes(files: np.ndarray, labels: np.ndarray) -> list[tuple[str, str]]:

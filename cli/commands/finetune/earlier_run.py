@@ -196,20 +196,25 @@ def origin(output: Path, weights: str) -> str:
     return json.loads(file.read_text("utf-8"))["weights"] if file.is_file() else weights
 
 
-def write_card(output: Path, recipe, metrics: dict):
-    """Writes the model card of a run with the weights that its start was made from."""
+def write_card(output: Path, recipe, metrics: dict, warnings: Sequence[str]):
+    """Writes the model card again with the weights that a run's start was made from, and with warnings."""
     import keras_vit
     from keras_vit.atomic_write import write_file
-    from keras_vit.recipes.run_recipe import CARD, run_card
+    from keras_vit.recipes.run_recipe import CARD, describe_metrics, run_card
 
-    began = f"Fine-tuned here from `{origin(output, recipe.weights)}`, whose head got the new classes."
-    write_file(output / CARD, run_card(keras_vit.load(output / MODEL), recipe, metrics, began))
+    start, began = origin(output, recipe.weights), None
+    if start != recipe.weights:
+        began = f"Fine-tuned here from `{start}`, whose head got the new classes."
+    if began or warnings:
+        measured = " ".join([describe_metrics(recipe, metrics), *warnings])
+        write_file(output / CARD, run_card(keras_vit.load(output / MODEL), recipe, metrics, began, measured))
 
 
 def compare_with_earlier(recipe, earlier, output: Path, name: str):
     """Prints what an earlier model reaches on the test images of a run; images of new classes it has wrong."""
     from keras_vit.recipes.data import open_dataset
     from keras_vit.recipes.evaluation.predictions import compare_predictions, read_predictions
+    from keras_vit_cli.commands.finetune.copies import read_copies
     from keras_vit_cli.commands.report.command import TABLE
     from keras_vit_cli.commands.report.evaluation import predict
     from keras_vit_cli.commands.report.sections import describe_comparison
@@ -221,5 +226,7 @@ def compare_with_earlier(recipe, earlier, output: Path, name: str):
     comparison = compare_predictions(before, after)
     new = before.correct[:, [label not in earlier.class_names for label in dataset.class_names]].sum()
     unknown = f"; {new:,} {'is' if new == 1 else 'are'} of classes that it does not have" if new else ""
+    if copies := len(read_copies(output)):
+        unknown += f"; {copies:,} {'is a copy' if copies == 1 else 'are copies'}"
     print(f"\nOn the same images the earlier model {name} has {', '.join(before.describe_accuracy())}{unknown}.")
     print(f"{describe_comparison(comparison)} (First: {name}, second: this run.)")

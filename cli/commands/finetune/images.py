@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 
-from keras_vit.images.rgb import open_image, orientation
 from keras_vit.messages import first_names
 from keras_vit.progress import Progress, show_progress
 from keras_vit.recipes.configs.finetune import RECIPES
@@ -24,6 +22,7 @@ from keras_vit_cli.commands.finetune.copies import in_two_classes, unite_copies
 from keras_vit_cli.commands.finetune.earlier_run import keep_trained, trained_images, unknown_images
 from keras_vit_cli.commands.finetune.folds import assign_folds, notes_on_folds, others
 from keras_vit_cli.copies import Hashes, describe_copies, find_copies, hash_files
+from keras_vit_cli.image_files import ImageFile, look_at
 from keras_vit_cli.recipe_options import recipe_flags
 
 # Names of splits that people use; the first that a folder has is taken.
@@ -33,42 +32,6 @@ MANY = "finetune-cifar100"  # the recipe for more
 MAX_UNREADABLE = 0.1  # fraction of the files
 NAMED = 10  # unreadable files that are named before the training
 LONG = 0.75  # shorter side / longer side, that of 4:3: of longer images a central square is less
-EXCHANGED = 5  # from this orientation on, images are stored on their side
-DARK = 2**14  # a quarter of the range of 16 bits
-
-
-class ImageFile(NamedTuple):
-    """An image file.
-
-    Attributes:
-        aspect: Height / width of the upright image.
-        brightest: The largest value of a gray image of 16 bits; None for other images.
-    """
-
-    aspect: float
-    brightest: int | None
-
-
-def look_at(file: str) -> ImageFile | None:
-    """What a file is; None if it is no image for Pillow. Only images of 16 bits are decoded."""
-    try:
-        with open_image(file) as image:
-            deep = image.mode.startswith("I")
-            width, height = image.size[::-1] if orientation(image) >= EXCHANGED else image.size
-            return ImageFile(height / width, int(image.getextrema()[1]) if deep else None)
-    except Exception:  # Pillow's readers raise errors of many kinds for damaged files
-        return None
-
-
-def notes_on_range(images: Iterable[ImageFile]) -> Iterator[str]:
-    """Yields a sentence if images of 16 bits are so dark that their upper 8 bits, which are used, say little."""
-    values = [image.brightest for image in images if image.brightest is not None]
-    if values and max(values) < DARK:
-        yield (
-            f"{len(values):,} images have 16 bits, but no value above {max(values):,}. Their upper 8 bits are used: "
-            f"{max(values) // 256 + 1} gray levels of 256 are left, all dark. Add --pixel-range LOW HIGH, such as 0 "
-            f"{2 ** max(values).bit_length() - 1}"
-        )
 
 
 def typical_part(images: Iterable[ImageFile], size: tuple[int, int]) -> float:
@@ -187,7 +150,7 @@ def _with_groups_and_copies(images: ImageFolder, bad: set[str], folds: int | Non
         {split: len(bad.intersection(image_files(images.dataset, split))) for split in images.dataset.splits}
     )
     images = replace(images, unreadable=unreadable)
-    return _with_copies(images, hashes, {f"{path}/{file}": name for file, name in trained.items()})
+    return _with_copies(images, hashes, {f"{path}/{file}": name for file, name in trained.items()}, earlier)
 
 
 def _split(images: ImageFolder, names: list[str], hashes: Hashes, folds: int | None, trained, earlier) -> ImageFolder:
@@ -222,25 +185,30 @@ def _split(images: ImageFolder, names: list[str], hashes: Hashes, folds: int | N
     return images
 
 
-def _with_copies(images: ImageFolder, hashes: Hashes, trained: dict[str, str]) -> ImageFolder:
+def _with_copies(images: ImageFolder, hashes: Hashes, trained: dict[str, str], earlier: Path | None) -> ImageFolder:
     """Notes copies of training images in the test images, for each fold in those of the others.
 
-    `trained` are images that an earlier run was trained on, with their names there: in a test set they are copies, too.
+    `trained` are images that an earlier run was trained on, with their names there.
     """
-    data, copies = images.data, []
+    data, known, copies = images.data, [], []
     tested = [data.test_split] if data.test_split else [*images.dataset.splits]
     for split in tested:
         training, test = (image_files(images.dataset, side) for side in (others(data.train_split, split), split))
-        copies += [(file, trained[file]) for file in test if file in trained]
+        known += [(file, trained[file]) for file in test if file in trained]
         sides = training, [file for file in test if file not in trained]
         copies += find_copies(*({file: hashes[file] for file in side if file in hashes} for side in sides))
-    if not copies:
-        return images
-    note = (
-        f"{describe_copies(copies, images.count('+'.join(tested)))}. Remove the copies, or keep images that belong "
-        "together on one side: --group, see keras-vit finetune --help"
-    )
-    return replace(images, copies=tuple(copies)).with_notes(note)
+    count = images.count("+".join(tested))
+    if known:
+        images = images.with_notes(
+            f"{earlier} was trained on {len(known):,} of {count:,} test images: the accuracy is too high. Test on "
+            f"others. {first_names(f'{test} = {train}' for test, train in known)}"
+        )
+    if copies:
+        images = images.with_notes(
+            f"{describe_copies(copies, count)}. Remove the copies, or keep images that belong together on one side: "
+            "--group, see keras-vit finetune --help"
+        )
+    return replace(images, copies=(*known, *copies))
 
 
 def _too_many(total, dataset, data) -> str:

@@ -19,7 +19,8 @@ from keras_vit.recipes.recipe import Architecture, Data, Supervised
 from keras_vit.recipes.training.model import check_trainable
 from keras_vit.variants import SIZES, variant_name
 from keras_vit_cli.commands.finetune.folds import fold_recipes
-from keras_vit_cli.commands.finetune.images import LONG, ImageFolder, notes_on_range, typical_part
+from keras_vit_cli.commands.finetune.images import LONG, ImageFolder, typical_part
+from keras_vit_cli.image_files import notes_on_range
 from keras_vit_cli.recipe_options import recipe_flags
 
 NAME = "finetune-small"  # of SMALL

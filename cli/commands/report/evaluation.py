@@ -1,7 +1,7 @@
 """The table of predictions and the report of a run, which `finetune` and `train` write beside its model."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from keras_vit.weights.files import METRICS, MODEL
@@ -10,13 +10,13 @@ from keras_vit_cli.commands.report.command import REPORT, TABLE, print_written
 MOST_IMAGES = 5_000  # of a test set that is evaluated once more, image by image, without being asked
 
 
-def report_run(recipe, notes: Sequence[str] = (), exported: Path | None = None):
+def report_run(recipe, notes: Callable[[], Sequence[str]] = tuple, exported: Path | None = None):
     """Writes predictions.csv and report.html into the local folder of a finished run, unless they are there.
 
     An error is printed, since the run is complete without them.
 
     Args:
-        notes: Warnings of the report.
+        notes: Returns warnings of the report, after the table of predictions was written.
         exported: A file of the model, which is compared with it.
     """
     from keras_vit.recipes.data import count_examples, open_dataset
@@ -65,7 +65,7 @@ def _write(recipe, folder, dataset, notes, exported):
         folder / REPORT,
         f"{folder} on {data.dataset} ({data.test_split})",
         predictions,
-        notes=notes,
+        notes=notes(),
         skipped=skipped_images(dataset.name),
         run=folder,
         model=model,

@@ -47,7 +47,7 @@ def write_report(
     """
     metrics = _metrics(predictions)
     gallery = Gallery(predictions, sections.image_lists(predictions), pixel_range)
-    parts = [message(note) for note in [*notes, *_notes(predictions), *gallery.notes()]]
+    parts = [message(note) for note in [*notes, *gallery.notes()]]
     parts.append(cards(_numbers(predictions, metrics)))
     if run and (curves := sections.learning_curves(read_log(os.path.join(run, LOG)))):
         parts.append(pair(*(section(*curve) for curve in curves)))
@@ -71,11 +71,6 @@ def write_report(
         data=gallery.data(),
     )
     write_file(path, text)
-
-
-def _notes(predictions) -> list[str]:
-    repeated = len(predictions.files) - len(set(predictions.files))
-    return [f"{repeated:,} lines of the table are of a file that it has before; each counts."] if repeated else []
 
 
 def _metrics(predictions) -> ClassificationMetrics | MultiLabelMetrics:

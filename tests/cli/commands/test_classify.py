@@ -19,6 +19,7 @@ from scenes import scene
 import keras_vit
 from keras_vit.export import write_onnx, write_saved_model, write_tflite
 from keras_vit.export.exported.opening import ExportedClassifier, open_exported
+from keras_vit.images.preprocessing import Preprocessing
 from keras_vit_cli import inputs
 from keras_vit_cli.commands.demo import report
 from keras_vit_cli.evidence import evidence
@@ -51,7 +52,10 @@ def test_photographs_without_a_network(monkeypatch, tmp_path, run_cli, packaged)
 
 
 def test_unreadable_files_are_named_at_the_end(tmp_path, monkeypatch, run_cli):
-    answers = SimpleNamespace(classify=lambda files, top: [[(file.stem, 0.5)] for file in files])
+    answers = SimpleNamespace(
+        classify=lambda files, top: [[(file.stem, 0.5)] for file in files],
+        preprocessing=Preprocessing(image_size=(4, 4)),
+    )
     monkeypatch.setattr("keras_vit.load", lambda _, **options: answers)
     files = [tmp_path / name for name in ("a.jpg", "text.jpg", "floats.tiff", "text.jpg", "d.jpg")]
     for file in (files[0], files[4]):

@@ -31,7 +31,7 @@ def test_no_export_with_keras_on_jax(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     recipe = Supervised(data=Data("digits", test_split="validation"))
     assert export_checked(recipe, tmp_path) is None
-    print_result(recipe, tmp_path, None, {"top1": 0.5, "images": 360})
+    print_result(recipe, tmp_path, None, {"top1": 0.5, "images": 360}, [])
     assert "KERAS_BACKEND=tensorflow" in capsys.readouterr().out
 
 

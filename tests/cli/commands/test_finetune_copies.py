@@ -11,8 +11,9 @@ from sklearn.datasets import load_sample_image
 from keras_vit.recipes.data import open_dataset
 from keras_vit.recipes.data.groups import ImageTable
 from keras_vit.recipes.data.image_folder import split_by_hash
+from keras_vit.recipes.evaluation.predictions import write_predictions
 from keras_vit.recipes.recipe import Data
-from keras_vit_cli.commands.finetune.copies import count_copies, unite_copies, write_copies
+from keras_vit_cli.commands.finetune.copies import copies_warning, read_copies, unite_copies, write_copies
 from keras_vit_cli.copies import describe_copies, find_copies, hash_files
 
 
@@ -48,11 +49,14 @@ def test_identical_and_similar_images(crops, tmp_path):
     assert copies == [(same, crops(3)), (view, crops(17)), (mirrored, crops(27))]
     assert copies_of([flat], [flat]) == [(flat, flat)] and copies_of([damaged], test) == []
     assert describe_copies(copies, 12).startswith("3 of 12 test images are copies")
-    assert count_copies(tmp_path) == 0
+    assert read_copies(tmp_path) == copies_warning(tmp_path) == []
     write_copies(tmp_path, copies)
-    assert count_copies(tmp_path) == 3
+    assert read_copies(tmp_path) == [same, view, mirrored]
+    with write_predictions(tmp_path / "predictions.csv", ["cat", "dog"], "softmax") as table:
+        table.add([same, view, mirrored, "a", "b"], np.eye(2)[[0, 0, 0, 1, 0]], [0, 0, 0, 0, 0])
+    assert "Without them it is 50.0 % [9.5, 90.5], 1 of 2 images." in copies_warning(tmp_path)[0]
     write_copies(tmp_path, [])  # the copies were removed before the next start
-    assert count_copies(tmp_path) == 0
+    assert read_copies(tmp_path) == []
 
 
 def test_copies_stay_on_one_side_of_the_split(crops, tmp_path):

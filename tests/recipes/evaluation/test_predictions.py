@@ -103,6 +103,8 @@ def test_the_interval_of_thousands_of_groups(tmp_path):
         ("file,label,prediction,cat,dog\na,cat,cat,0.5,1.5\n", "Line 2"),
         ("file,label,prediction,cat,dog\na,cat,cat,0.2,0.8\n", "Line 2 .* prediction"),
         ("file,label,prediction,cat,dog\na,cow,cat,0.5,0.5\n", "cow"),
+        ("file,label,prediction,cat,dog\na,cat,cat,1,0\na,cat,cat,1,0\n", "1 files in several lines: a"),
+        ("file;label;prediction;cat;dog\na;cat;cat;1;0\n", "separated by commas"),
         ("file,label,prediction,Löwe,dog\na,dog,dog,0.5,0.5\n", "not UTF-8 .*Excel"),
     ],
 )
