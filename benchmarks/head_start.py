@@ -7,8 +7,11 @@ Command: python benchmarks/head_start.py --weights deit_tiny_patch16_224.safeten
 The zip files have <split>/<class>/<image>. Ways of `keras-vit finetune`, with its settings, for the same images:
 
 - zeros/full: as it is, from a head of zeros; zeros/half: in half of the steps.
+- zeros/quarter, zeros/head: the last quarter of the blocks, or the head alone, as where an hour does not suffice;
+  start/quarter: that quarter from the fitted head.
 - head: logistic regression on the frozen features alone (scikit-learn, C = 0.1).
 - start/full, start/half: from that head (arXiv 2202.10054), in all or half of the steps.
+- start/half/2: with twice the learning rate. Other draws than those of the comparison choose between rates.
 
 Each draw takes other images. Each result is appended to the file of results, and those in it are not computed again.
 Then a table of paired differences from zeros/full with 95 % t intervals over the draws, in points of top-1.
@@ -33,24 +36,27 @@ from sklearn.linear_model import LogisticRegression
 
 import keras_vit
 from keras_vit.recipes.configs.finetune import SMALL
-from keras_vit.recipes.configs.small_folder import Machine, fit_to_folder
+from keras_vit.recipes.configs.small_folder import HEAD_RATE, Machine, fit_to_folder
 from keras_vit.recipes.data import count_examples, decoded_images, open_dataset
 from keras_vit.recipes.evaluation.classification import evaluate_classifier
 from keras_vit.recipes.fit import train
 from keras_vit.recipes.training.model import adapt_model
 
-THREE, DRAWS, TEST_IMAGES = ("cat", "deer", "dog"), 5, 600
+THREE, DRAWS, TEST_IMAGES, DEPTH = ("cat", "deer", "dog"), 5, 600, 12
 WAYS = ("zeros/full", "zeros/half", "head", "start/full", "start/half")
 LARGE = ("zeros/full", "head", "start/half")
-# (classes, images of each, side of the images, ways), the cheapest and most informative first.
+PARTS = ("zeros/quarter", "start/quarter", "zeros/head")
+RATES = tuple(f"{way}/{factor}" for way in ("zeros/full", "start/half") for factor in (0.5, 2))
+# (classes, images of each, side of the images, ways, draws), the cheapest and most informative first.
 CONFIGURATIONS = (
-    (3, 10, 224, WAYS),
-    (3, 48, 112, WAYS),
-    (10, 10, 224, LARGE),
-    (3, 48, 224, LARGE),
-    (10, 48, 224, LARGE),
-    (3, 200, 224, LARGE),
-    (10, 200, 224, LARGE),
+    (3, 10, 224, WAYS, range(DRAWS)),
+    (3, 48, 112, WAYS, range(DRAWS)),
+    (10, 10, 224, LARGE, range(DRAWS)),
+    (3, 48, 224, LARGE, range(DRAWS)),
+    (10, 48, 224, (*LARGE, *PARTS), range(DRAWS)),
+    (3, 200, 224, LARGE, range(DRAWS)),
+    (10, 200, 224, (*LARGE, *PARTS), range(DRAWS)),
+    (3, 48, 224, ("zeros/full", "start/half", *RATES), range(DRAWS, DRAWS + 2)),
 )
 ANY_MACHINE = Machine(accelerator=False, forward_seconds=0.01, decode_seconds=0.001)  # trains all blocks in float32
 FIELDS = ("classes", "images", "side", "draw", "way", "top1", "cpu_seconds")
@@ -87,10 +93,17 @@ def recipe_of(dataset, model, side, draw):
     return replace(recipe, run=replace(recipe.run, seed=draw))
 
 
-def halved(recipe):
-    steps = recipe.total_steps // 2
-    optimizer = replace(recipe.optimizer, warmup_steps=max(1, recipe.optimizer.warmup_steps // 2))
-    return replace(recipe, total_steps=steps, optimizer=optimizer)
+def adjusted(recipe, way):
+    """The recipe with the steps and the learning rate of a way."""
+    _, part, factor = (*way.split("/"), 1)[:3]
+    optimizer, divisor = recipe.optimizer, 2 if part == "half" else 1
+    if part == "head":
+        factor, recipe = HEAD_RATE, replace(recipe, trainable_blocks=0)
+    elif part == "quarter":
+        recipe = replace(recipe, trainable_blocks=DEPTH // 4)
+    warmup_steps, rate = max(1, optimizer.warmup_steps // divisor), optimizer.learning_rate * float(factor)
+    optimizer = replace(optimizer, warmup_steps=warmup_steps, learning_rate=rate)
+    return replace(recipe, total_steps=recipe.total_steps // divisor, optimizer=optimizer)
 
 
 def with_head(model, recipe, fitted):
@@ -108,7 +121,7 @@ def measure(way, model, dataset, recipe):
         fitted = LogisticRegression(C=0.1, max_iter=10_000).fit(*features(model, dataset, "train"))
         start, recipe = with_head(model, recipe, fitted), replace(recipe, keep_head=True)
     if way != "head":
-        start, _ = train(halved(recipe) if way.endswith("half") else recipe, start)
+        start, _ = train(adjusted(recipe, way), start)
     seconds = sum(os.times()[:2]) - begin
     return evaluate_classifier(start, dataset, "test").summary["top1"], seconds
 
@@ -116,8 +129,8 @@ def measure(way, model, dataset, recipe):
 def run_all(weights, archives, results):
     """Appends the results that the file does not have yet."""
     done = {tuple(row[field] for field in FIELDS[:5]) for row in read(results)}
-    for classes, count, side, ways in CONFIGURATIONS:
-        for draw in range(DRAWS):
+    for classes, count, side, ways, draws in CONFIGURATIONS:
+        for draw in draws:
             missing = [way for way in ways if (str(classes), str(count), str(side), str(draw), way) not in done]
             if not missing:
                 continue
@@ -150,17 +163,18 @@ def print_table(rows):
     """The mean of each way, and its difference from zeros/full over the draws that have both."""
     print("| classes x images, pixels | way | draws | top-1, % | points beside zeros/full, 95 % | CPU seconds |")
     print("|---|---|---|---|---|---|")
-    for classes, count, side, _ in CONFIGURATIONS:
+    for classes, count, side, ways, draws in CONFIGURATIONS:
         of_way = {
             way: {
                 row["draw"]: (100 * float(row["top1"]), float(row["cpu_seconds"]))
                 for row in rows
                 if [row[field] for field in ("classes", "images", "side", "way")]
                 == [str(classes), str(count), str(side), way]
+                and int(row["draw"]) in draws
             }
-            for way in WAYS
+            for way in ways
         }
-        for way in filter(of_way.get, WAYS):
+        for way in filter(of_way.get, ways):
             values = of_way[way]
             top1, seconds = (statistics.mean(column) for column in zip(*values.values()))
             both = sorted(values.keys() & of_way["zeros/full"].keys())

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
@@ -105,22 +106,30 @@ def _write_model(folder, model):
         write_file(os.path.join(folder, LABELS), class_names_text(model.class_names))
 
 
-def run_card(model, recipe: Recipe, metrics: dict, origin: str | None = None, measured: str | None = None) -> str:
+def run_card(
+    model,
+    recipe: Recipe,
+    metrics: dict,
+    origin: str | None = None,
+    measured: str | None = None,
+    warnings: Sequence[str] = (),
+) -> str:
     """The model card of a recipe's model.keras.
 
     Args:
         metrics: As `run` returns them.
         origin: A sentence on how the model was made; by default from the recipe.
         measured: A sentence on the metrics; by default they are those of `run`.
+        warnings: Sentences on why the metrics may not hold.
     """
     data = recipe.data
     subset = f", {data.labels_per_class} images per class" if data.labels_per_class else ""
-    text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {measured or describe_metrics(recipe, metrics)}"
+    sentences = [measured or _measured(recipe, metrics), *warnings]
+    text = f"`{data.dataset}`, split `{data.train_split}`{subset}. {' '.join(sentences)}"
     return model_card(model, MODEL, origin or _origin(recipe), text, _effective_fields(recipe), _shown(recipe, metrics))
 
 
-def describe_metrics(recipe: Recipe, metrics: dict) -> str:
-    """What the metrics of a run are of, as a sentence."""
+def _measured(recipe, metrics) -> str:
     if recipe.has_labels and recipe.data.test_split:
         return f"Metrics are of its split `{recipe.data.test_split}`; accuracies are in [0, 1]."
     measured = "Metrics are those of the last epoch of training."

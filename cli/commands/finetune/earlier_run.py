@@ -200,14 +200,14 @@ def write_card(output: Path, recipe, metrics: dict, warnings: Sequence[str]):
     """Writes the model card again with the weights that a run's start was made from, and with warnings."""
     import keras_vit
     from keras_vit.atomic_write import write_file
-    from keras_vit.recipes.run_recipe import CARD, describe_metrics, run_card
+    from keras_vit.recipes.run_recipe import CARD, run_card
 
     start, began = origin(output, recipe.weights), None
     if start != recipe.weights:
         began = f"Fine-tuned here from `{start}`, whose head got the new classes."
     if began or warnings:
-        measured = " ".join([describe_metrics(recipe, metrics), *warnings])
-        write_file(output / CARD, run_card(keras_vit.load(output / MODEL), recipe, metrics, began, measured))
+        card = run_card(keras_vit.load(output / MODEL), recipe, metrics, began, warnings=warnings)
+        write_file(output / CARD, card)
 
 
 def compare_with_earlier(recipe, earlier, output: Path, name: str):

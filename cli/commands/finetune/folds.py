@@ -153,8 +153,8 @@ def report_folds(recipe: Supervised, folds: Mapping[str, Supervised], output: Pa
     print_written(output / REPORT)
     _list_label_issues(predictions, output / MISLABELED)
     metrics = {"top1": float(predictions.right.mean()), "images": len(predictions.files)}
-    measured = " ".join([measured, *notes])
-    write_file(output / CARD, run_card(keras_vit.load(output / MODEL), recipe, metrics, measured=measured))
+    card = run_card(keras_vit.load(output / MODEL), recipe, metrics, measured=measured, warnings=notes)
+    write_file(output / CARD, card)
 
 
 def _list_label_issues(predictions, path: Path):
